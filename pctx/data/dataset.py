@@ -1,0 +1,26 @@
+"""ScanDataset: where a dataset's scans are and how one is read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from pctx.data.labels import Card
+from pctx.geometry.points import PointCloud
+
+
+class ScanDataset(ABC):
+    """The scans of a dataset by split. Final classes say where files lie and how to read one."""
+
+    card: Card
+
+    @abstractmethod
+    def scans(self, split: str) -> list[str]:
+        """Name the scans of a split, in a fixed order.
+
+        Raises:
+            ValueError: no such split; the message lists those there are.
+        """
+
+    @abstractmethod
+    def read(self, scan: str) -> PointCloud:
+        """Read one scan by a name from `scans`; its `label` holds raw ids, or is None."""

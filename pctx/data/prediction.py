@@ -1,0 +1,36 @@
+"""Prediction: what a model says of each raw point of a cloud."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pctx.data.labels import LabelSet
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prediction:
+    """Class numbers of every raw point, in the cloud's order.
+
+    Attributes:
+        label: (n,) int64 class numbers; -1 where nothing could be predicted (non-finite points).
+        labels: the classes they number.
+        probability: (n, classes) float32, rows sum to 1.
+        entropy: (n,) float32 in [0, 1], relative to the entropy of equal probabilities.
+        votes: (n,) int64, forward passes that saw the point.
+    """
+
+    label: np.ndarray
+    labels: LabelSet
+    probability: np.ndarray | None = None
+    entropy: np.ndarray | None = None
+    votes: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    @property
+    def raw(self) -> np.ndarray:
+        """(n,) int64: the raw ids to write into a file."""
+        return self.labels.decode(self.label)
