@@ -1,0 +1,108 @@
+"""Voxelize: metres to voxel numbers, one point a voxel, and the exact map back.
+
+n points, m voxels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pctx.geometry.curves import MAX_DEPTH
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Voxelization:
+    """The voxels of one cloud, sorted by x, then y, then z.
+
+    Attributes:
+        first: (m,) int64, the lowest point index in each voxel.
+        inverse: (n,) int64, the voxel of each point: grid_coord[inverse] are the points' voxels.
+        grid_coord: (m, 3) int64, from 0 on each axis.
+    """
+
+    first: np.ndarray
+    inverse: np.ndarray
+    grid_coord: np.ndarray
+
+
+def voxelize(coord: np.ndarray, grid_size: float) -> Voxelization:
+    """Sort points into cubes of edge `grid_size`: floor(coord / grid_size) less its minimum.
+
+    Args:
+        coord: (n, 3) float, metres, all finite. Divided in float64.
+        grid_size: metres, above 0.
+
+    Raises:
+        ValueError: if grid_size is not one positive number, a coordinate is not finite, or an
+            axis needs more than 21 bits.
+    """
+    if np.ndim(grid_size) != 0 or not 0 < float(grid_size) < math.inf:
+        raise ValueError(f"grid_size must be one number above 0 metres, found {grid_size}")
+    coord = np.asarray(coord)
+    if coord.ndim != 2 or coord.shape[1] != 3:
+        raise ValueError(f"coord must be (n, 3), found {coord.shape}")
+    if len(coord) == 0:
+        none = np.zeros(0, np.int64)
+        return Voxelization(first=none, inverse=none, grid_coord=none.reshape(0, 3))
+    cells = np.divide(coord.T, float(grid_size), dtype=np.float64, order="C")  # (3, n)
+    np.floor(cells, out=cells)
+    low, high = cells.min(axis=1), cells.max(axis=1)
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        _raise_not_finite(coord, float(grid_size))
+    if (high - low).max() >= 1 << MAX_DEPTH:
+        _raise_too_wide(coord, float(grid_size), int((high - low).max()))
+    bits = [int(extent).bit_length() for extent in high - low]
+    cells -= low[:, None]
+    key = cells[0].astype(np.int64)
+    for axis in (1, 2):
+        key <<= bits[axis]
+        key |= cells[axis].astype(np.int64)
+    order, key = _sorted_by_key(key, sum(bits))
+
+    head = np.empty(len(key), bool)
+    head[0] = True
+    np.not_equal(key[1:], key[:-1], out=head[1:])
+    inverse = np.empty(len(key), np.int64)
+    inverse[order] = np.cumsum(head) - 1
+    key = key[head]
+    grid_coord = np.empty((len(key), 3), np.int64)
+    for axis in (2, 1, 0):
+        grid_coord[:, axis] = key & ((1 << bits[axis]) - 1)
+        key >>= bits[axis]
+    return Voxelization(first=order[head], inverse=inverse, grid_coord=grid_coord)
+
+
+def _sorted_by_key(key: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return (order, sorted keys), equal keys by index: packed into one word where both fit."""
+    n = len(key)
+    index_bits = (n - 1).bit_length()
+    if bits + index_bits > 63:
+        order = np.argsort(key, kind="stable")
+        return order, key[order]
+    packed = key << index_bits
+    packed |= np.arange(n)
+    packed.sort()
+    return packed & ((1 << index_bits) - 1), packed >> index_bits
+
+
+def _raise_not_finite(coord: np.ndarray, grid_size: float) -> None:
+    count = int((~np.isfinite(coord).all(axis=1)).sum())
+    if count:
+        raise ValueError(f"{count} of {len(coord)} points are not finite; drop them first")
+    raise ValueError(f"grid_size {grid_size} m is too small for these coordinates")
+
+
+def _raise_too_wide(coord: np.ndarray, grid_size: float, cells: int) -> None:
+    extent = np.ptp(coord.astype(np.float64), axis=0).max()
+    # One cell of slack, as a cloud need not begin at the edge of a voxel; rounded up.
+    smallest = extent / ((1 << MAX_DEPTH) - 2)
+    unit = 10.0 ** (math.floor(math.log10(smallest)) - 2)
+    smallest = math.ceil(smallest / unit) * unit
+    raise ValueError(
+        f"an extent of {extent:.6g} m at grid_size {grid_size:g} m needs {cells.bit_length()} bits "
+        f"an axis, more than {MAX_DEPTH}; remove far outliers or use a grid_size of at least "
+        f"{smallest:.3g} m"
+    )

@@ -1,0 +1,132 @@
+"""Level and Hierarchy: the plan a backbone walks, all integers and positions, no features.
+
+n points, b clouds, o curves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from pctx.geometry.kernel_map import KernelMap, kernel_map
+from pctx.geometry.packed import batch_from_offsets, segment_mean
+from pctx.geometry.points import PointBatch
+from pctx.geometry.pooling import Pooling
+from pctx.geometry.serialization import (
+    Serialization,
+    cloud_minimum,
+    coarsen,
+    serialize,
+    shuffle_curves,
+)
+from pctx.geometry.windows import Windows, serial_windows
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Level:
+    """The points of one resolution and how they meet.
+
+    Attributes:
+        coord: metres, relative to each cloud's own origin.
+        grid_coord: voxel numbers at this resolution.
+        offsets: (b + 1,) the limits of the clouds.
+        windows: one partition a curve.
+        kernel_maps: by kernel size.
+        pooling: to the next level; None at the last.
+    """
+
+    coord: Float[Tensor, "n 3"]
+    grid_coord: Int[Tensor, "n 3"]
+    offsets: Int[Tensor, "b+1"]
+    windows: tuple[Windows, ...] = ()
+    kernel_maps: Mapping[int, KernelMap] = field(default_factory=dict)
+    pooling: Pooling | None = None
+
+    @property
+    def num_points(self) -> int:
+        """The number of points of all clouds."""
+        return len(self.coord)
+
+    def to(self, device: torch.device | str) -> Level:
+        """Copy every tensor to a device."""
+        return Level(
+            coord=self.coord.to(device, non_blocking=True),
+            grid_coord=self.grid_coord.to(device, non_blocking=True),
+            offsets=self.offsets.to(device, non_blocking=True),
+            windows=tuple(windows.to(device) for windows in self.windows),
+            kernel_maps={size: pairs.to(device) for size, pairs in self.kernel_maps.items()},
+            pooling=None if self.pooling is None else self.pooling.to(device),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Hierarchy:
+    """Levels from fine to coarse; the first has the rows of the batch it was planned for."""
+
+    levels: tuple[Level, ...]
+
+    def to(self, device: torch.device | str) -> Hierarchy:
+        """Copy every tensor to a device."""
+        return Hierarchy(levels=tuple(level.to(device) for level in self.levels))
+
+
+def serial_hierarchy(
+    points: PointBatch,
+    *,
+    curves: Sequence[str],
+    strides: Sequence[int],
+    window_sizes: Sequence[int],
+    kernel_sizes: Sequence[Sequence[int]],
+    depth: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Hierarchy:
+    """Plan a U-Net over serialized points: windows a curve, kernel maps and pooling, a level each.
+
+    Args:
+        points: the packed clouds.
+        curves: names out of `curves.CURVES`; pooling follows the first.
+        strides: between a level and the next, powers of two; one fewer than levels.
+        window_sizes: the largest window of each level.
+        kernel_sizes: the kernel sizes that each level needs a map for.
+        depth: levels of the curves for all clouds; by default each cloud's own.
+        generator: shuffles the curves, at each level anew; None keeps their order.
+
+    Raises:
+        ValueError: if the lists disagree on the number of levels.
+    """
+    count = len(strides) + 1
+    if len(window_sizes) != count or len(kernel_sizes) != count:
+        raise ValueError(
+            f"{len(strides)} strides make {count} levels, but window_sizes has "
+            f"{len(window_sizes)} and kernel_sizes {len(kernel_sizes)}"
+        )
+    batch = batch_from_offsets(points.offsets, len(points))
+    cells = points.grid_coord.long()
+    cells = cells - cloud_minimum(cells, points.offsets)[batch]
+    serialization: Serialization = serialize(cells, points.offsets, curves, depth)
+    coord = points.coord
+    levels = []
+    for i, (window_size, sizes) in enumerate(zip(window_sizes, kernel_sizes, strict=True)):
+        if generator is not None:
+            serialization = shuffle_curves(serialization, generator)
+        fine, pooling = serialization, None
+        if i < len(strides):
+            serialization, pooling = coarsen(fine, strides[i])
+        levels.append(
+            Level(
+                coord=coord,
+                grid_coord=cells,
+                offsets=fine.offsets,
+                windows=tuple(serial_windows(o, fine.offsets, window_size) for o in fine.order),
+                kernel_maps={size: kernel_map(cells, fine.offsets, size) for size in sizes},
+                pooling=pooling,
+            )
+        )
+        if pooling is not None:
+            coord = segment_mean(coord[pooling.order], pooling.starts)
+            cells = cells[pooling.order[pooling.starts[:-1]]] >> (strides[i].bit_length() - 1)
+    return Hierarchy(levels=tuple(levels))
