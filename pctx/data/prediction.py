@@ -19,6 +19,7 @@ class Prediction:
         probability: (n, classes) float32, rows sum to 1.
         entropy: (n,) float32 in [0, 1], relative to the entropy of equal probabilities.
         votes: (n,) int64, forward passes that saw the point.
+        kept: (n,) int64, raw ids to write instead of the predicted class's; -1 where that is.
     """
 
     label: np.ndarray
@@ -26,6 +27,7 @@ class Prediction:
     probability: np.ndarray | None = None
     entropy: np.ndarray | None = None
     votes: np.ndarray | None = None
+    kept: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.label)
@@ -33,4 +35,5 @@ class Prediction:
     @property
     def raw(self) -> np.ndarray:
         """(n,) int64: the raw ids to write into a file."""
-        return self.labels.decode(self.label)
+        raw = self.labels.decode(self.label)
+        return raw if self.kept is None else np.where(self.kept >= 0, self.kept, raw)

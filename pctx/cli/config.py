@@ -1,0 +1,105 @@
+"""Configuration: where the yaml files lie, their schema, and how a composed run starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pctx
+
+
+@dataclass
+class TrainConfig:
+    """The keys of `train.yaml`; a key that is not here is refused."""
+
+    data: Any
+    model: Any
+    augment: Any
+    criterion: Any
+    optim: Any
+    trainer: Any
+    name: str
+    seed: int
+    resume: str | None
+    init_from: str | None
+
+
+@dataclass
+class EvaluateConfig:
+    """The keys of `evaluate.yaml`."""
+
+    data: Any
+    checkpoint: str
+    split: str
+    views: int
+    tile: float | None
+    device: str
+
+
+def config_folder() -> Path:
+    """Find `configs/`: beside the package in a checkout, inside it in a wheel."""
+    package = Path(pctx.__file__).parent
+    for folder in (package.parent / "configs", package / "configs"):
+        if (folder / "train.yaml").is_file():
+            return folder
+    raise FileNotFoundError(f"no configs/ beside or in {package}: the installation is damaged")
+
+
+def run_composed(name: str, overrides: Sequence[str], task: Callable[[Any, Path], object]) -> None:
+    """Let Hydra compose `name`.yaml with overrides, then call task(config, run folder).
+
+    Hydra's own flags (`-m`, `--cfg job`, `--info`, …) work as everywhere.
+    """
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+
+    register_schemas()
+    # Hydra would print a failure itself and exit; raised, it becomes one sentence.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+
+    def entry(config: Any) -> object:
+        return task(config, Path(HydraConfig.get().runtime.output_dir))
+
+    sys.argv = [f"pctx {name}", *overrides]
+    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=name)(entry)()
+
+
+def compose(name: str, overrides: Sequence[str]) -> Any:
+    """Compose `name`.yaml outside a Hydra run."""
+    import hydra
+
+    register_schemas()
+    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+        return hydra.compose(config_name=name, overrides=list(overrides))
+
+
+def register_schemas() -> None:
+    """Give Hydra the schemas of the runs."""
+    from hydra.core.config_store import ConfigStore
+
+    store = ConfigStore.instance()
+    store.store(name="train_schema", node=TrainConfig)
+    store.store(name="evaluate_schema", node=EvaluateConfig)
+
+
+def overrides_of(run: Path, prefix: str = "") -> list[str]:
+    """Read the overrides that a run was started with, from its `.hydra` folder."""
+    import yaml
+
+    file = run / ".hydra" / "overrides.yaml"
+    if not file.is_file():
+        raise FileNotFoundError(f"{run}: not the folder of a run (it has no .hydra/overrides.yaml)")
+    return [line for line in yaml.safe_load(file.read_text()) if line.startswith(prefix)]
+
+
+def pick_device(name: str) -> str:
+    """Turn `auto` into cuda where there is one, else cpu."""
+    import torch
+
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"

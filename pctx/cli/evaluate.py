@@ -1,0 +1,88 @@
+"""pctx evaluate: full-resolution scores of a model on a split."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from pctx.cli.config import overrides_of, pick_device, run_composed
+
+if TYPE_CHECKING:
+    from pctx.engine.metrics import Scores
+
+log = logging.getLogger(__name__)
+
+EXAMPLES = """Examples:
+
+pctx evaluate checkpoint=runs/…/model.pt                  (the data the run was trained on)
+
+pctx evaluate checkpoint=model.pt split=test
+
+pctx evaluate checkpoint=model.pt data=folder data.root=scans data.card=semantic_kitti
+"""
+
+
+def evaluate(context: typer.Context) -> None:
+    """Score a model on labelled scans. [OVERRIDES] are Hydra's: key=value."""
+    run_composed("evaluate", _with_data(context.args), score)
+
+
+def score(config: Any, run: Path) -> Scores:
+    """Predict every scan of a split, as `pctx predict` does, and count every raw point."""
+    import numpy as np
+    from hydra.utils import instantiate
+
+    from pctx.data.io.atomic import replacing
+    from pctx.engine.figures import save_confusion
+    from pctx.engine.metrics import Scores, confusion_matrix
+    from pctx.inference.predictor import Predictor
+
+    dataset = instantiate(config.data.dataset)
+    device = pick_device(config.device)
+    predictor = Predictor(config.checkpoint, device, tile=config.tile, views=config.views)
+    labels = predictor.checkpoint.labels
+    confusion = np.zeros((len(labels), len(labels) + 1), dtype=np.int64)
+    scans = dataset.scans(config.split)
+    for scan in _progress(scans, config.split):
+        cloud = dataset.read(scan)
+        if cloud.label is None:
+            raise ValueError(f"{scan}: no labels to compare with")
+        try:
+            truth = labels.encode(cloud.label)
+        except ValueError as error:
+            raise ValueError(f"{scan}: {error}") from error
+        confusion += confusion_matrix(truth, predictor(cloud).label, len(labels))
+    scores = Scores(confusion=confusion, labels=labels)
+
+    from pctx.cli.tables import print_scores
+
+    print_scores(scores, title=f"{config.checkpoint} on {config.split}, {len(scans)} scans")
+    with replacing(run / "metrics.json", overwrite=True) as beside:
+        beside.write_text(json.dumps(scores.to_dict(), indent=1) + "\n")
+    save_confusion(scores, run / "confusion.png")
+    log.info("metrics.json and confusion.png: %s", run)
+    return scores
+
+
+def _progress(scans: list[str], what: str) -> Any:
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return track(scans, description=what, console=console, disable=not sys.stderr.isatty())
+
+
+def _with_data(arguments: list[str]) -> list[str]:
+    """Where no data is named, take that of the run whose folder the model lies in."""
+    models = [a.removeprefix("checkpoint=") for a in arguments if a.startswith("checkpoint=")]
+    if any(a.startswith("data=") for a in arguments) or not models:
+        return arguments
+    run = Path(models[-1]).parent
+    if not (run / ".hydra").is_dir():
+        return arguments
+    return [*overrides_of(run, "data"), *arguments]

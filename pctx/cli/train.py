@@ -1,0 +1,170 @@
+"""pctx train: compose a run and fit."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from pctx.cli.config import overrides_of, run_composed
+
+if TYPE_CHECKING:
+    from pctx.engine.metrics import Scores
+    from pctx.models.segmentor import Segmentor
+
+log = logging.getLogger(__name__)
+
+EXAMPLES = """Examples:
+
+pctx train
+
+pctx train data=folder data.root=scans data.card=scans/card.yaml data.grid_size=0.5
+
+pctx train model=ptv3_tiny optim.lr=0.002 trainer.max_epochs=50
+
+pctx train -m seed=1,2,3
+
+pctx train resume=runs/ptv3_tiny-street/2026-01-31_12-00-00
+
+pctx train --cfg job     (shows the composed configuration)
+"""
+
+
+def train(context: typer.Context) -> None:
+    """Fit a model. [OVERRIDES] are Hydra's: group=option, key=value."""
+    run_composed("train", _with_resume(context.args), fit)
+
+
+def fit(config: Any, run: Path) -> Scores:
+    """Train what a composed configuration says, into the folder `run`; give the best scores."""
+    import pytorch_lightning as pl
+    from hydra.utils import instantiate
+    from omegaconf import OmegaConf
+
+    from pctx import checkpoint as checkpoints
+    from pctx.data.loader import Pipeline
+    from pctx.engine.datamodule import ScanDataModule
+    from pctx.engine.segmentation import SegmentationModule
+
+    pl.seed_everything(config.seed, verbose=False)
+    data = config.data
+    pipeline = Pipeline(
+        dataset=instantiate(data.dataset),
+        grid_size=data.grid_size,
+        features=instantiate(data.features, _convert_="all"),
+        augment=instantiate(config.augment),
+        max_points=data.max_points,
+    )
+    datamodule = ScanDataModule(
+        pipeline,
+        batch_size=data.batch_size,
+        samples_per_epoch=data.samples_per_epoch,
+        num_workers=data.num_workers,
+        seed=config.seed,
+    )
+    arguments: Any = OmegaConf.to_container(config.model, resolve=True)
+    backbone = arguments.pop("_target_")
+    model = checkpoints.build_model(backbone, arguments, pipeline.features, pipeline.labels)
+    if config.init_from:
+        _start_from(config.init_from, model)
+    module = SegmentationModule(
+        model=model,
+        criterion=instantiate(config.criterion, _convert_="all"),
+        optimizer=instantiate(config.optim.optimizer),
+        scheduler=instantiate(config.optim.scheduler),
+        labels=pipeline.labels,
+        lr=config.optim.lr,
+        weight_decay=config.optim.weight_decay,
+        block_factor=config.optim.block_factor,
+        seed=config.seed,
+    )
+    description = checkpoints.Checkpoint(
+        backbone=backbone,
+        arguments=arguments,
+        labels=pipeline.labels,
+        features=pipeline.features,
+        grid_size=data.grid_size,
+        weights={},
+    )
+    count = sum(p.numel() for p in model.parameters())
+    scans = len(pipeline.dataset.scans("train"))
+    log.info("%s: %s parameters; %d training scans; %s", backbone, f"{count:,}", scans, run)
+    trainer = _trainer(config, run, description)
+    last = run / "checkpoints" / "last.ckpt"
+    resume = last if config.resume else None
+    if resume is not None and not resume.is_file():
+        raise FileNotFoundError(f"{run}: nothing to resume, it has no checkpoints/last.ckpt")
+    trainer.fit(module, datamodule=datamodule, ckpt_path=resume, weights_only=False)
+    if trainer.interrupted:
+        raise KeyboardInterrupt
+    return _best(run, module)
+
+
+def _trainer(config: Any, run: Path, description: Any) -> Any:
+    from hydra.utils import instantiate
+    from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint
+    from pytorch_lightning.loggers import CSVLogger
+
+    from pctx.engine.callbacks import Curves, EpochLog, SaveModel
+
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    terminal = sys.stderr.isatty()
+    best = ModelCheckpoint(
+        dirpath=run / "checkpoints",
+        filename="best",
+        monitor="val/miou",
+        mode="max",
+        save_last=True,
+        enable_version_counter=False,
+    )
+    callbacks = [best, SaveModel(description, run), LearningRateMonitor("step"), Curves(run)]
+    if not terminal:
+        callbacks.append(EpochLog())
+    return instantiate(
+        config.trainer,
+        default_root_dir=str(run),
+        callbacks=callbacks,
+        logger=[CSVLogger(run, name="", version=""), *_tensorboard(run)],
+        enable_progress_bar=terminal,
+        _convert_="all",
+    )
+
+
+def _tensorboard(run: Path) -> list[Any]:
+    from pytorch_lightning.loggers import TensorBoardLogger
+
+    try:
+        return [TensorBoardLogger(run, name="", version="")]
+    except ModuleNotFoundError:
+        log.info("no TensorBoard events: pip install 'pctx[log]' adds them")
+        return []
+
+
+def _best(run: Path, module: Any) -> Scores:
+    from pctx.cli.tables import print_scores
+
+    print_scores(module.scores, title="last epoch, validation")
+    log.info("model: %s", run / "model.pt")
+    scores: Scores = module.scores
+    return scores
+
+
+def _start_from(path: str, model: Segmentor) -> None:
+    from pctx.checkpoint import fine_tune, load_checkpoint
+
+    new = fine_tune(model, load_checkpoint(path).weights)
+    log.info("weights from %s; new: %s", path, ", ".join(new) or "none")
+
+
+def _with_resume(arguments: list[str]) -> list[str]:
+    """Put the overrides of the run to resume before those given now, and write into its folder."""
+    folders = [a.removeprefix("resume=") for a in arguments if a.startswith("resume=")]
+    if not folders or folders[-1] in ("", "null"):
+        return arguments
+    run = Path(folders[-1])
+    given = {a.split("=")[0] for a in arguments}
+    kept = [a for a in overrides_of(run) if a.split("=")[0] not in given]
+    return [*kept, *arguments, f"hydra.run.dir={run}"]

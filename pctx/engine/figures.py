@@ -1,0 +1,75 @@
+"""Figures of a run: the confusion matrix and the curves of loss and mIoU."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from pctx.data.io.atomic import replacing
+from pctx.engine.metrics import Scores
+
+
+def save_confusion(scores: Scores, path: Path) -> None:
+    """Draw the confusion matrix, rows in per cent of the true points of a class."""
+    from matplotlib.figure import Figure  # drawing costs a second to import
+
+    counts = scores.confusion
+    if not counts[:, -1].any():
+        counts = counts[:, :-1]
+    share = counts / np.maximum(scores.support[:, None], 1)
+    names = list(scores.labels.names)
+    columns = [*names, "none"][: share.shape[1]]
+    side = 2.6 + 0.46 * len(names)
+    figure = Figure(figsize=(side + 0.4, side), dpi=110, layout="constrained")
+    axes = figure.add_subplot()
+    axes.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="equal")
+    for row, column in np.ndindex(*share.shape):
+        value = share[row, column]
+        if value >= 0.005:
+            colour = "white" if value > 0.55 else "#222222"
+            text = f"{100 * value:.0f}"
+            axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=8)
+    axes.set_xticks(range(len(columns)), columns, rotation=45, ha="right")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("true")
+    title = f"mIoU {scores.miou:.3f}   OA {scores.oa:.3f}   (% of each true class)"
+    axes.set_title(title, fontsize=10)
+    axes.spines[:].set_visible(False)
+    with replacing(path, overwrite=True) as beside:
+        figure.savefig(beside)
+
+
+def save_curves(table: Path, path: Path) -> None:
+    """Draw loss and mIoU over the steps of a `metrics.csv`."""
+    from matplotlib.figure import Figure
+
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    figure = Figure(figsize=(9, 3.6), dpi=110, layout="constrained")
+    panels = figure.subplots(1, 2)
+    for axes, names, title in zip(panels, _PANELS, ("loss", "mIoU, validation"), strict=True):
+        for name, label, colour in names:
+            points = [(int(row["step"]), float(row[name])) for row in rows if row.get(name)]
+            if points:
+                marker = "o" if len(points) < 40 else None
+                axes.plot(
+                    *zip(*points, strict=True), label=label, color=colour, ms=3, marker=marker
+                )
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("step")
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[1].set_ylim(0, 1)
+    if panels[0].lines:
+        panels[0].legend(frameon=False)
+    with replacing(path, overwrite=True) as beside:
+        figure.savefig(beside)
+
+
+_PANELS = (
+    (("train/loss", "training", "#8aa6c1"), ("val/loss", "validation", "#c1543a")),
+    (("val/miou", "mIoU", "#2f6f4f"),),
+)

@@ -1,0 +1,156 @@
+"""SegmentationModule: what Lightning's Trainer trains and validates."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torchmetrics import Metric
+
+from pctx.data.labels import LabelSet
+from pctx.data.prepare import Sample
+from pctx.engine.metrics import Scores, confusion_matrix
+from pctx.engine.optim import parameter_groups
+from pctx.geometry.points import PointBatch
+from pctx.models.segmentor import Segmentor
+
+log = logging.getLogger(__name__)
+
+MAX_BAD_STEPS = 10
+"""Steps in a row whose loss is not finite before the run is given up."""
+
+
+class Confusion(Metric):
+    """The confusion matrix of raw points, summed over steps and processes."""
+
+    matrix: Tensor
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        empty = torch.zeros(num_classes, num_classes + 1, dtype=torch.int64)
+        self.add_state("matrix", empty, dist_reduce_fx="sum")
+
+    def update(self, truth: Tensor, predicted: Tensor) -> None:
+        """Count the points of one cloud."""
+        counts = confusion_matrix(truth.cpu().numpy(), predicted.cpu().numpy(), self.num_classes)
+        self.matrix += torch.from_numpy(counts).to(self.matrix.device)
+
+    def compute(self) -> np.ndarray:
+        """Give (c, c + 1) int64."""
+        return self.matrix.cpu().numpy()
+
+
+class SegmentationModule(pl.LightningModule):
+    """A Segmentor with its loss, its optimiser and its scores.
+
+    Training steps take a PointBatch; validation steps a Sample, scored on every raw point.
+
+    Args:
+        model: gives logits for a batch.
+        criterion: (logits, labels) to a scalar.
+        optimizer: makes an optimiser of parameter groups.
+        scheduler: makes a schedule of an optimiser and `total_steps`.
+        labels: the classes.
+        lr: learning rate of the parameters outside the blocks.
+        weight_decay: of weights that are no biases or norms.
+        block_factor: the blocks' rate as a share of `lr`.
+        seed: of the shuffled curves.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Segmentor,
+        criterion: torch.nn.Module,
+        optimizer: Callable[..., Optimizer],
+        scheduler: Callable[..., LRScheduler],
+        labels: LabelSet,
+        lr: float,
+        weight_decay: float,
+        block_factor: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.model, self.criterion, self.labels = model, criterion, labels
+        self.make_optimizer, self.make_scheduler = optimizer, scheduler
+        self.lr, self.weight_decay, self.block_factor = lr, weight_decay, block_factor
+        self.seed = seed
+        self.confusion = Confusion(len(labels))
+        self.scores: Scores | None = None
+        self.bad_steps = 0
+
+    def training_step(self, batch: PointBatch, batch_idx: int) -> Tensor | None:
+        """Give the loss; None, which skips the step, where it is not finite."""
+        # A step's shuffle hangs on its number alone, so that a resumed run goes on the same.
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.global_step)
+        hierarchy = self.model.backbone.plan(batch, generator)
+        logits = self.model(batch, hierarchy)
+        if batch.label is None:
+            raise ValueError("training needs labels, and the batch has none")
+        loss: Tensor = self.criterion(logits, batch.label)
+        if not torch.isfinite(loss):
+            self.bad_steps += 1
+            log.warning("step %d: the loss is not finite; the step is skipped", self.global_step)
+            if self.bad_steps >= MAX_BAD_STEPS:
+                raise FloatingPointError(
+                    f"the loss was not finite {self.bad_steps} steps in a row, up to step "
+                    f"{self.global_step}; lower optim.lr or look for broken input (pctx info)"
+                )
+            return None
+        self.bad_steps = 0
+        self.log("train/loss", loss, prog_bar=True, batch_size=batch.num_clouds)
+        return loss
+
+    def validation_step(self, batch: Sample, batch_idx: int) -> None:
+        """Score one cloud at full resolution."""
+        logits = self.model(batch.points)
+        label = batch.points.label
+        if label is None or batch.label is None:
+            raise ValueError("validation needs labels, and a scan has none")
+        if (label >= 0).any():
+            loss = self.criterion(logits, label)
+            self.log("val/loss", loss, on_epoch=True, batch_size=1, sync_dist=True)
+        predicted = batch.spread(logits.argmax(dim=1))
+        self.confusion.update(batch.label, predicted)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the means of all raw points seen."""
+        self.scores = Scores(confusion=self.confusion.compute(), labels=self.labels)
+        self.confusion.reset()
+        self.log("val/miou", float(np.nan_to_num(self.scores.miou)), prog_bar=True)
+        self.log("val/macc", float(np.nan_to_num(self.scores.macc)))
+        self.log("val/oa", float(np.nan_to_num(self.scores.oa)))
+
+    def transfer_batch_to_device(
+        self, batch: Any, device: torch.device, dataloader_idx: int
+    ) -> Any:
+        """Move the voxels; the raw labels and the way back stay where they are."""
+        if isinstance(batch, PointBatch):
+            return batch.to(device)
+        if isinstance(batch, Sample):
+            return Sample(points=batch.points.to(device), inverse=batch.inverse, label=batch.label)
+        return super().transfer_batch_to_device(batch, device, dataloader_idx)
+
+    def configure_optimizers(self) -> Mapping[str, Any]:
+        """Make the optimiser over groups and the schedule over the trainer's steps."""
+        groups = parameter_groups(
+            self.model,
+            weight_decay=self.weight_decay,
+            lr=self.lr,
+            block_factor=self.block_factor,
+        )
+        optimizer = self.make_optimizer(groups)
+        steps = int(self.trainer.estimated_stepping_batches)
+        scheduler = self.make_scheduler(optimizer, total_steps=steps)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
+        }

@@ -1,0 +1,144 @@
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from pctx.data.dataset import ScanDataset
+from pctx.data.features import FeatureSpec
+from pctx.data.labels import Card, LabelSet
+from pctx.data.loader import EpochSampler, Pipeline, evaluation_loader, training_loader
+from pctx.data.prepare import crop, prepare
+from pctx.data.transforms import Rotate
+from pctx.geometry.points import PointCloud
+
+LABELS = LabelSet(names=("low", "high"), colors=((1, 1, 1), (2, 2, 2)), raw=((5,), (9,)))
+FEATURES = FeatureSpec(fields=("height",))
+
+
+def random_cloud(seed, n=400):
+    rng = np.random.default_rng(seed)
+    coord = rng.uniform(0, 10, size=(n, 3)).astype(np.float32)
+    return PointCloud(coord=coord, label=np.where(coord[:, 2] > 5, 9, 5))
+
+
+class MadeScans(ScanDataset):
+    card: ClassVar[Card] = Card(name="made", labels=LABELS)
+
+    def scans(self, split):
+        return [str(i) for i in range(5)]
+
+    def read(self, scan):
+        return random_cloud(int(scan))
+
+
+@pytest.fixture
+def pipeline():
+    return Pipeline(
+        dataset=MadeScans(),
+        grid_size=0.5,
+        features=FEATURES,
+        augment={"rotate": Rotate()},
+        max_points=100,
+    )
+
+
+def test_every_raw_point_finds_its_voxel_and_its_label():
+    cloud = random_cloud(0, 3000)
+    sample = prepare(cloud, grid_size=1.0, features=FEATURES, labels=LABELS)
+    voxel = np.floor(cloud.coord).astype(int)
+    voxel -= voxel.min(axis=0)
+    np.testing.assert_array_equal(sample.points.grid_coord[sample.inverse].numpy(), voxel)
+    spread = sample.spread(torch.arange(len(sample.points)))
+    np.testing.assert_array_equal(spread.numpy(), sample.inverse.numpy())
+
+
+def test_non_finite_points_have_no_voxel_and_change_no_other():
+    cloud = random_cloud(0)
+    coord = cloud.coord.copy()
+    coord[[3, 77]] = [[np.nan, 0, 0], [0, np.inf, 0]]
+    broken = PointCloud(coord=coord, label=cloud.label)
+    sample = prepare(broken, grid_size=0.5, features=FEATURES, labels=LABELS)
+    rest = prepare(broken.select(broken.finite), grid_size=0.5, features=FEATURES, labels=LABELS)
+    assert sample.inverse[[3, 77]].tolist() == [-1, -1]
+    assert len(sample.inverse) == 400
+    torch.testing.assert_close(sample.points.feat, rest.points.feat)
+    label = sample.spread(torch.zeros(len(sample.points), dtype=torch.int64))
+    assert label[3] == -1
+    assert (label == 0).sum() == 398
+
+
+def test_labels_are_never_needed_to_prepare():
+    cloud = PointCloud(coord=random_cloud(0).coord)
+    assert prepare(cloud, grid_size=0.5, features=FEATURES, labels=LABELS).label is None
+
+
+def test_a_crop_is_the_nearest_points_in_their_order():
+    sample = prepare(random_cloud(0), grid_size=0.1, features=FEATURES, labels=LABELS)
+    small = crop(sample.points, 50, np.random.default_rng(0))
+    assert len(small) == 50
+    assert small.offsets.tolist() == [0, 50]
+    whole = {tuple(row) for row in sample.points.grid_coord.tolist()}
+    assert all(tuple(row) in whole for row in small.grid_coord.tolist())
+    centre_distance = (small.coord[:, :2] - small.coord[:, :2].mean(0)).norm(dim=1).max()
+    assert centre_distance < 5
+
+
+@pytest.mark.slow
+def test_batches_do_not_depend_on_workers(pipeline):
+    batches = []
+    for workers in (0, 2):
+        loader = training_loader(
+            pipeline, pipeline.dataset.scans("train"), batch_size=2, num_workers=workers, seed=7
+        )
+        batches.append(list(loader))
+    for one, other in zip(*batches, strict=True):
+        torch.testing.assert_close(one.coord, other.coord, rtol=0, atol=0)
+        torch.testing.assert_close(one.offsets, other.offsets)
+
+
+def test_an_epoch_hangs_on_its_number_alone(pipeline):
+    sampler = EpochSampler(5, 8, seed=1)
+    first = list(sampler)
+    sampler.set_epoch(1)
+    second = list(sampler)
+    assert first != second
+    assert sorted({scan for _, scan in first}) == list(range(5))
+    assert {draw for draw, _ in first}.isdisjoint({draw for draw, _ in second})
+    sampler.set_epoch(0)
+    assert list(sampler) == first
+
+
+def test_training_batches_are_packed_and_cropped(pipeline):
+    loader = training_loader(pipeline, pipeline.dataset.scans("train"), batch_size=2, seed=0)
+    batches = list(loader)
+    assert [b.num_clouds for b in batches] == [2, 2, 1]
+    assert all(b.offsets.diff().max() <= 100 for b in batches)
+    assert set(batches[0].label.tolist()) <= {0, 1}
+
+
+def test_evaluation_reads_scans_whole_and_in_order(pipeline):
+    samples = list(evaluation_loader(pipeline, pipeline.dataset.scans("val")))
+    assert len(samples) == 5
+    np.testing.assert_array_equal(samples[2].label.numpy(), LABELS.encode(random_cloud(2).label))
+
+
+def test_a_scan_without_labels_is_named():
+    class Bare(MadeScans):
+        def read(self, scan):
+            return PointCloud(coord=np.zeros((4, 3), dtype=np.float32))
+
+    pipeline = Pipeline(dataset=Bare(), grid_size=1.0, features=FEATURES)
+    with pytest.raises(ValueError, match="2: no labels"):
+        pipeline.sample("2")
+
+
+def test_an_unknown_raw_id_is_named_with_its_scan_and_count():
+    class Strange(MadeScans):
+        def read(self, scan):
+            cloud = random_cloud(0)
+            return PointCloud(coord=cloud.coord, label=np.full(len(cloud), 65))
+
+    pipeline = Pipeline(dataset=Strange(), grid_size=1.0, features=FEATURES)
+    with pytest.raises(ValueError, match=r"4: raw ids 65 \(400 points\)"):
+        pipeline.sample("4")
