@@ -1,0 +1,1 @@
+"""Floor 7: the commands; the only place that knows Hydra."""

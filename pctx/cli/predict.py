@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pctx.data.labels import LabelSet
     from pctx.data.prediction import Prediction
     from pctx.geometry.points import PointCloud
-    from pctx.inference.predictor import Predictor, Progress
+    from pctx.inference.predictor import Progress
 
 log = logging.getLogger(__name__)
 

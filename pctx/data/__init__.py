@@ -1,0 +1,1 @@
+"""Floor 2: files, labels, features, transforms, datasets, the simulator."""

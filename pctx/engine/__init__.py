@@ -1,0 +1,1 @@
+"""Floor 6: training with Lightning, losses, scores."""

@@ -1,0 +1,1 @@
+"""Floor 3: backbones, one file a paper, and the Segmentor."""

@@ -1,0 +1,1 @@
+"""Floor 2: attention, positional encodings, sparse convolution."""

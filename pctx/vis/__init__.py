@@ -1,0 +1,1 @@
+"""Floor 3: palettes, scenes, pictures, pages and windows."""

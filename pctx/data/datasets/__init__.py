@@ -1,0 +1,1 @@
+"""Datasets: where scans lie and how one is read."""
