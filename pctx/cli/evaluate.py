@@ -13,7 +13,9 @@ import typer
 from pctx.cli.config import overrides_of, pick_device, run_composed
 
 if TYPE_CHECKING:
+    from pctx.data.dataset import ScanDataset
     from pctx.engine.metrics import Scores
+    from pctx.inference.predictor import Predictor
 
 log = logging.getLogger(__name__)
 
@@ -33,22 +35,35 @@ def evaluate(context: typer.Context) -> None:
 
 
 def score(config: Any, run: Path) -> Scores:
-    """Predict every scan of a split, as `pctx predict` does, and count every raw point."""
-    import numpy as np
+    """Score what a composed configuration says, and write the result into the folder `run`."""
     from hydra.utils import instantiate
 
+    from pctx.inference.predictor import Predictor
+
+    device = pick_device(config.device)
+    predictor = Predictor(config.checkpoint, device, tile=config.tile, views=config.views)
+    return score_split(instantiate(config.data.dataset), predictor, config.split, run)
+
+
+def score_split(dataset: ScanDataset, predictor: Predictor, split: str, run: Path) -> Scores:
+    """Predict every scan of a split, as `pctx predict` does, and count every raw point.
+
+    Prints the table; writes `metrics.json` and `confusion.png`.
+
+    Raises:
+        ValueError: a scan has no labels, or raw ids that the model's card does not know.
+    """
+    import numpy as np
+
+    from pctx.cli.tables import print_scores
     from pctx.data.io.atomic import replacing
     from pctx.engine.figures import save_confusion
     from pctx.engine.metrics import Scores, confusion_matrix
-    from pctx.inference.predictor import Predictor
 
-    dataset = instantiate(config.data.dataset)
-    device = pick_device(config.device)
-    predictor = Predictor(config.checkpoint, device, tile=config.tile, views=config.views)
     labels = predictor.checkpoint.labels
     confusion = np.zeros((len(labels), len(labels) + 1), dtype=np.int64)
-    scans = dataset.scans(config.split)
-    for scan in _progress(scans, config.split):
+    scans = dataset.scans(split)
+    for scan in _progress(scans, split):
         cloud = dataset.read(scan)
         if cloud.label is None:
             raise ValueError(f"{scan}: no labels to compare with")
@@ -58,10 +73,7 @@ def score(config: Any, run: Path) -> Scores:
             raise ValueError(f"{scan}: {error}") from error
         confusion += confusion_matrix(truth, predictor(cloud).label, len(labels))
     scores = Scores(confusion=confusion, labels=labels)
-
-    from pctx.cli.tables import print_scores
-
-    print_scores(scores, title=f"{config.checkpoint} on {config.split}, {len(scans)} scans")
+    print_scores(scores, title=f"split {split}, {len(scans)} scans, every raw point")
     with replacing(run / "metrics.json", overwrite=True) as beside:
         beside.write_text(json.dumps(scores.to_dict(), indent=1) + "\n")
     save_confusion(scores, run / "confusion.png")

@@ -26,7 +26,7 @@ SPACING_SAMPLE = 2000
 
 
 def info(
-    files: Annotated[list[Path], typer.Argument(help="Point-cloud files.", metavar="FILE...")],
+    files: Annotated[list[Path], typer.Argument(help="Point-cloud files.", metavar="FILE")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Print fields, counts, extent, spacing, classes and a grid size to start with."""

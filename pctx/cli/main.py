@@ -24,8 +24,12 @@ app = typer.Typer(
 _OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app.command(epilog=demo.EXAMPLES)(demo.demo)
-app.command(epilog=train.EXAMPLES, context_settings=_OVERRIDES)(train.train)
-app.command(epilog=evaluate.EXAMPLES, context_settings=_OVERRIDES)(evaluate.evaluate)
+app.command(epilog=train.EXAMPLES, context_settings=_OVERRIDES, options_metavar="[OVERRIDES]")(
+    train.train
+)
+app.command(epilog=evaluate.EXAMPLES, context_settings=_OVERRIDES, options_metavar="[OVERRIDES]")(
+    evaluate.evaluate
+)
 app.command(epilog=predict.EXAMPLES)(predict.predict)
 app.command(epilog=view.EXAMPLES)(view.view)
 app.command(epilog=info.EXAMPLES)(info.info)

@@ -46,8 +46,10 @@ class Job:
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="A model file, such as runs/…/model.pt.")],
-    inputs: Annotated[list[Path], typer.Argument(help="Files or folders.", metavar="INPUT...")],
+    model: Annotated[
+        Path, typer.Argument(help="A model file, such as runs/…/model.pt.", metavar="MODEL")
+    ],
+    inputs: Annotated[list[Path], typer.Argument(help="Files or folders.", metavar="INPUT")],
     out: Annotated[
         Path, typer.Option("-o", "--out", help="A file for one input file, else a folder.")
     ],
