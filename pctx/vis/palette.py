@@ -1,0 +1,152 @@
+"""Colours: of classes by number, of ids, of measured values, of right and wrong.
+
+n points.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+
+from pctx.data.labels import LabelSet
+
+RGB = tuple[int, int, int]
+"""Red, green, blue, 0..255."""
+
+UNLABELED: RGB = (132, 136, 142)
+"""Points of no class, no instance or no value."""
+
+RIGHT: RGB = (116, 146, 122)
+WRONG: RGB = (236, 44, 44)
+NOT_COUNTED: RGB = (88, 92, 100)
+
+
+class Ramp(Enum):
+    """A run of colours from low to high, by its corners; between them OKLab is straight."""
+
+    HEIGHT = ((92, 116, 226), (40, 166, 206), (84, 196, 134), (206, 208, 100), (252, 236, 196))
+    INTENSITY = ((112, 84, 176), (176, 76, 152), (228, 96, 98), (250, 156, 74), (253, 238, 172))
+    ENTROPY = ((84, 104, 136), (82, 150, 170), (200, 194, 146), (246, 146, 62), (232, 40, 44))
+
+
+ASPRS = LabelSet(
+    names=(
+        "never classified",
+        "unclassified",
+        "ground",
+        "low vegetation",
+        "medium vegetation",
+        "high vegetation",
+        "building",
+        "low noise",
+        "model key point",
+        "water",
+        "rail",
+        "road surface",
+        "overlap",
+        "wire guard",
+        "wire conductor",
+        "transmission tower",
+        "wire connector",
+        "bridge deck",
+        "high noise",
+    ),
+    colors=(
+        (150, 150, 150),
+        (190, 190, 190),
+        (168, 130, 92),
+        (172, 208, 110),
+        (108, 178, 78),
+        (40, 132, 66),
+        (222, 92, 70),
+        (255, 0, 200),
+        (240, 220, 160),
+        (62, 132, 214),
+        (122, 96, 150),
+        (116, 122, 134),
+        (206, 196, 170),
+        (250, 200, 60),
+        (255, 160, 0),
+        (150, 74, 190),
+        (230, 120, 220),
+        (96, 196, 206),
+        (200, 0, 255),
+    ),
+    raw=tuple((code,) for code in range(19)),
+)
+"""Classes 0..18 of the LAS 1.4 specification (ASPRS), in colours of our own."""
+
+_GOLDEN = (5**0.5 - 1) / 2  # turns between neighbouring hues: no two of the first dozens are alike
+
+
+def class_colors(label: np.ndarray, labels: LabelSet) -> np.ndarray:
+    """Colour class numbers (n,) by the label set, whatever classes are present; (n, 3) uint8.
+
+    Raises:
+        ValueError: a class number is outside -1 .. classes - 1.
+    """
+    if len(label) and not -1 <= label.min() <= label.max() < len(labels):
+        raise ValueError(
+            f"class numbers run from {label.min()} to {label.max()}, "
+            f"the label set has {len(labels)} classes (0..{len(labels) - 1}, -1 for none)"
+        )
+    return np.array([*labels.colors, UNLABELED], dtype=np.uint8)[label]
+
+
+def id_colors(ids: np.ndarray) -> np.ndarray:
+    """Colour any whole numbers (n,), the same number always alike; negative ones are grey.
+
+    Returns:
+        (n, 3) uint8. Hues step by the golden section; lightness and chroma by the number.
+    """
+    value, position = np.unique(ids, return_inverse=True)
+    number = value.astype(np.float64)
+    hue = 2 * np.pi * ((number * _GOLDEN + 0.08) % 1.0)
+    light = np.array([0.72, 0.58, 0.82])[value.astype(np.int64) % 3]
+    chroma = np.array([0.14, 0.15, 0.11])[value.astype(np.int64) % 3]
+    lab = np.stack([light, chroma * np.cos(hue), chroma * np.sin(hue)], axis=1)
+    color = _rgb(lab)
+    color[value < 0] = UNLABELED
+    return color[position.reshape(-1)]
+
+
+def ramp_colors(value: np.ndarray, ramp: Ramp) -> np.ndarray:
+    """Colour values (n,), clipped to 0..1, along a ramp; NaN is grey. (n, 3) uint8."""
+    corner = _lab(np.array(ramp.value, dtype=np.float64))
+    place = np.linspace(0, 1, 256) * (len(corner) - 1)
+    lab = [np.interp(place, np.arange(len(corner)), corner[:, axis]) for axis in range(3)]
+    table = np.concatenate([_rgb(np.stack(lab, axis=1)), np.array([UNLABELED], dtype=np.uint8)])
+    known = np.isfinite(value)
+    step = np.round(np.clip(np.where(known, value, 0.0), 0, 1) * 255).astype(np.int64)
+    return table[np.where(known, step, 256)]
+
+
+# OKLab (Ottosson, 2020, "A perceptual color space for image processing"): equal steps look equal.
+_TO_LMS = np.array(
+    [
+        [0.4122214708, 0.5363325363, 0.0514459929],
+        [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]
+)
+_TO_LAB = np.array(
+    [
+        [0.2104542553, 0.7936177850, -0.0040720468],
+        [1.9779984951, -2.4285922050, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.8086757660],
+    ]
+)
+
+
+def _lab(rgb: np.ndarray) -> np.ndarray:
+    x = rgb / 255
+    linear = np.where(x <= 0.04045, x / 12.92, ((x + 0.055) / 1.055) ** 2.4)
+    return np.cbrt(linear @ _TO_LMS.T) @ _TO_LAB.T
+
+
+def _rgb(lab: np.ndarray) -> np.ndarray:
+    linear = (lab @ np.linalg.inv(_TO_LAB).T) ** 3 @ np.linalg.inv(_TO_LMS).T
+    linear = np.clip(linear, 0, 1)
+    x = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return np.round(x * 255).astype(np.uint8)

@@ -1,0 +1,135 @@
+"""render() and render_row(): pictures in files, drawn without a display and without OpenGL."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image
+
+from pctx.data.io.atomic import replacing
+from pctx.data.labels import LabelSet
+from pctx.data.prediction import Prediction
+from pctx.geometry.points import PointCloud
+from pctx.vis.camera import frame
+from pctx.vis.figure import DARK, draw, strip_height
+from pctx.vis.palette import RGB
+from pctx.vis.scene import Scene, make_scene, same_points
+
+_FORMATS = (".png", ".jpg", ".jpeg", ".webp")
+_GAP = 4  # pixels between the figures of a row
+
+
+def render(
+    cloud: PointCloud,
+    prediction: Prediction | None,
+    path: Path | str,
+    *,
+    color: str | None = None,
+    labels: LabelSet | None = None,
+    title: str = "",
+    size: tuple[int, int] = (1600, 1200),
+    view: str = "auto",
+    background: RGB = DARK,
+    overwrite: bool = False,
+) -> Path:
+    """Draw a cloud into a picture file and return its path.
+
+    Args:
+        cloud: any points; without any, the picture says so.
+        prediction: of the same points, or None.
+        path: .png, .jpg or .webp.
+        color: what the colours show, see `make_scene`.
+        labels: the classes of the cloud's raw ids; None takes the prediction's.
+        title: usually the file's name.
+        size: w, h in pixels.
+        view: "auto", "top", "street", "oblique" or "object", see `frame`.
+        background: RGB behind points and words.
+        overwrite: replace an existing file.
+
+    Raises:
+        FileExistsError: the file exists and `overwrite` is False.
+        ValueError: a field is missing, or a name or size cannot be used.
+    """
+    path = _checked(path, overwrite)
+    scene = make_scene(cloud, prediction, color=color, labels=labels, title=title)
+    return save(draw(scene, size=size, view=view, background=background), path, overwrite=overwrite)
+
+
+def render_row(
+    scenes: Sequence[Scene],
+    path: Path | str,
+    *,
+    columns: int | None = None,
+    size: tuple[int, int] = (900, 860),
+    view: str = "auto",
+    background: RGB = DARK,
+    overwrite: bool = False,
+) -> Path:
+    """Draw scenes side by side, such as truth, prediction and error, into one picture file.
+
+    Scenes of the same points are seen from the same place.
+
+    Args:
+        scenes: at least one.
+        path: .png, .jpg or .webp.
+        columns: figures beside each other; None puts all in one row.
+        size: w, h in pixels of each figure.
+        view: see `frame`.
+        background: RGB behind points and words.
+        overwrite: replace an existing file.
+
+    Raises:
+        FileExistsError: the file exists and `overwrite` is False.
+        ValueError: there is no scene, or a name or size cannot be used.
+    """
+    path = _checked(path, overwrite)
+    figure = draw_row(scenes, columns=columns, size=size, view=view, background=background)
+    return save(figure, path, overwrite=overwrite)
+
+
+def draw_row(
+    scenes: Sequence[Scene],
+    *,
+    columns: int | None = None,
+    size: tuple[int, int] = (900, 860),
+    view: str = "auto",
+    background: RGB = DARK,
+) -> Image.Image:
+    """Draw scenes side by side, see `render_row`."""
+    if not scenes:
+        raise ValueError("a row of pictures needs at least one scene")
+    columns = columns or len(scenes)
+    rows = math.ceil(len(scenes) / columns)
+    strip = max(strip_height(scene, size) for scene in scenes)
+    aspect = size[0] / max(1, size[1] - strip)
+    shared = frame(scenes[0].coord, view=view, aspect=aspect) if same_points(scenes) else None
+    wide, high = size[0] + _GAP, size[1] + _GAP
+    sheet = Image.new("RGB", (columns * wide - _GAP, rows * high - _GAP), background)
+    for i, scene in enumerate(scenes):
+        figure = draw(
+            scene, size=size, view=view, camera=shared, background=background, strip=strip
+        )
+        sheet.paste(figure, (i % columns * wide, i // columns * high))
+    return sheet
+
+
+def save(figure: Image.Image, path: Path | str, *, overwrite: bool = False) -> Path:
+    """Write a picture beside its name and rename it, so that no half file is ever seen."""
+    path = _checked(path, overwrite)
+    with replacing(path, overwrite=overwrite) as beside:
+        if path.suffix.lower() == ".png":
+            figure.save(beside, compress_level=4)
+        else:
+            figure.save(beside, quality=92)
+    return path
+
+
+def _checked(path: Path | str, overwrite: bool) -> Path:
+    path = Path(path)
+    if path.suffix.lower() not in _FORMATS:
+        raise ValueError(f"{path}: a picture ends in {', '.join(_FORMATS)}")
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"{path}: exists already; --overwrite replaces it")
+    return path
