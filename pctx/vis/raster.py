@@ -51,9 +51,9 @@ def rasterize(
     """
     w, h = size[0] * SUPERSAMPLE, size[1] * SUPERSAMPLE
     pixel, depth, point = _visible(coord, camera, w, h)
-    spacing = _spacing(coord)[point]
-    usual = float(np.median(spacing)) if len(point) else 0.0
-    radius = _radius(np.minimum(spacing, _LONE * usual), depth, camera, h)
+    apart = spacing(coord)[point]
+    usual = float(np.median(apart)) if len(point) else 0.0
+    radius = _radius(np.minimum(apart, _LONE * usual), depth, camera, h)
     buffer = _splat(pixel, depth, radius, w, h)
     hit = np.flatnonzero(buffer != _EMPTY)
     seen = buffer[hit]
@@ -67,6 +67,31 @@ def rasterize(
         shade = _shade(_blocks(far.reshape(h, w)).min(axis=(1, 3)), camera, usual, light)
         small *= shade[..., None]
     return np.round(small).astype(np.uint8)
+
+
+def spacing(coord: np.ndarray) -> np.ndarray:
+    """Give the distance to a point's neighbours, metres, (n,): a voxel's edge / sqrt(points in it).
+
+    Each point is judged in the smallest of a few voxel sizes that holds `_ENOUGH` points.
+    """
+    n = len(coord)
+    if n == 0:
+        return np.zeros(0, np.float32)
+    low = coord.min(axis=0)
+    span = float(np.ptp(np.percentile(coord, (2.5, 97.5), axis=0), axis=0).max())
+    edge = max(span, 1e-6) * min(1.0, 2.5 / np.sqrt(n))
+    distance, left = np.full(n, np.inf, np.float32), np.arange(n)
+    for _ in range(_SIZES):
+        cell = np.floor((coord[left] - low) / edge).astype(np.int64)
+        key = (cell[:, 0] << 42) + (cell[:, 1] << 21) + cell[:, 2]
+        _, voxel, count = np.unique(key, return_inverse=True, return_counts=True)
+        count = count[voxel.reshape(-1)]
+        distance[left] = edge / np.sqrt(count)
+        left = left[count < _ENOUGH]
+        if len(left) == 0:
+            break
+        edge *= 2
+    return distance
 
 
 def _blocks(picture: np.ndarray) -> np.ndarray:
@@ -91,35 +116,10 @@ def _visible(
     return pixel, depth[point], point
 
 
-def _spacing(coord: np.ndarray) -> np.ndarray:
-    """Give the distance to a point's neighbours, metres, (n,): a voxel's edge / sqrt(points in it).
-
-    Each point is judged in the smallest of a few voxel sizes that holds `_ENOUGH` points.
-    """
-    n = len(coord)
-    if n == 0:
-        return np.zeros(0, np.float32)
-    low = coord.min(axis=0)
-    span = float(np.ptp(np.percentile(coord, (2.5, 97.5), axis=0), axis=0).max())
-    edge = max(span, 1e-6) * min(1.0, 2.5 / np.sqrt(n))
-    spacing, left = np.full(n, np.inf, np.float32), np.arange(n)
-    for _ in range(_SIZES):
-        cell = np.floor((coord[left] - low) / edge).astype(np.int64)
-        key = (cell[:, 0] << 42) + (cell[:, 1] << 21) + cell[:, 2]
-        _, voxel, count = np.unique(key, return_inverse=True, return_counts=True)
-        count = count[voxel.reshape(-1)]
-        spacing[left] = edge / np.sqrt(count)
-        left = left[count < _ENOUGH]
-        if len(left) == 0:
-            break
-        edge *= 2
-    return spacing
-
-
-def _radius(spacing: np.ndarray, depth: np.ndarray, camera: Camera, h: int) -> np.ndarray:
-    """Give disc radii in pixels, so that discs `spacing` metres apart touch."""
+def _radius(apart: np.ndarray, depth: np.ndarray, camera: Camera, h: int) -> np.ndarray:
+    """Give disc radii in pixels, so that discs so many metres apart touch."""
     pixel = depth * np.float32(2 * camera.tangent / h)
-    return np.clip(_COVER * spacing / pixel, _SMALLEST, max(_SMALLEST, h * _LARGEST))
+    return np.clip(_COVER * apart / pixel, _SMALLEST, max(_SMALLEST, h * _LARGEST))
 
 
 def _splat(pixel: np.ndarray, depth: np.ndarray, radius: np.ndarray, w: int, h: int) -> np.ndarray:

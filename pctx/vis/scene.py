@@ -26,6 +26,9 @@ T = TypeVar("T")
 ROBUST_RANGE = (2.0, 98.0)
 """Percentiles that a ramp spans: a few stray values do not wash out the rest."""
 
+FAR = 4.0
+"""Widths of the middle 95 per cent beyond which a point is too far off for a window or a page."""
+
 MAX_LEGEND = 32
 """Lines of a legend of nameless ids; beyond, their number is given instead."""
 
@@ -91,13 +94,26 @@ class Scene:
         if n <= limit:
             return self
         keep = np.linspace(0, n - 1, limit).astype(np.int64)
-        note = f"{limit:,} of {n:,} points shown"
+        return self._kept(keep, f"{limit:,} of {n:,} points shown")
+
+    def trim(self) -> Scene:
+        """Leave out points so far off that the rest would be a dot, and note it."""
+        if len(self) == 0:
+            return self
+        low, high = np.percentile(self.coord, (2.5, 97.5), axis=0)
+        reach = FAR * max(float((high - low).max()), 1e-6)
+        near = ((self.coord >= low - reach) & (self.coord <= high + reach)).all(axis=1)
+        if near.all():
+            return self
+        return self._kept(near, f"{int((~near).sum()):,} far points left out")
+
+    def _kept(self, keep: np.ndarray, note: str) -> Scene:
         return replace(
             self,
             coord=self.coord[keep],
             color=self.color[keep],
             entry=None if self.entry is None else self.entry[keep],
-            note=f"{self.note}; {note}" if self.note else note,
+            note="; ".join(part for part in (self.note, note) if part),
         )
 
 
@@ -115,9 +131,12 @@ def make_scene(
     shown as such, never refused; without `labels` every raw id has a colour of its own.
 
     Args:
+        cloud: any points.
+        prediction: of the same points, or None.
         color: one of `COLORS`; None takes the first there is of prediction, label, rgb,
             intensity, height.
         labels: the classes of the cloud's raw ids; None takes the prediction's.
+        title: usually the file's name.
 
     Raises:
         ValueError: `color` is unknown, or needs a field or a prediction that is not there.
@@ -183,6 +202,12 @@ def value_scene(
     """Colour measured values (n,) along a ramp; not-a-number is grey.
 
     Args:
+        cloud: any points.
+        values: one a point.
+        title: usually the file's name.
+        subject: what the values are.
+        ramp: the colours, where no scale is given.
+        unit: of the values, where no scale is given.
         scale: what the ramp spans; None spans the 2nd to the 98th percentile.
     """
     if scale is None:

@@ -1,0 +1,134 @@
+"""write_html(): one file with points and a small WebGL viewer, to be opened anywhere, offline."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import logging
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from pctx.data.io.atomic import replacing
+from pctx.vis import palette
+from pctx.vis.camera import frame
+from pctx.vis.raster import spacing
+from pctx.vis.scene import Scene, same_points
+
+log = logging.getLogger(__name__)
+
+MAX_POINTS = 1_500_000
+"""Points in a page: about 16 MB, and what a modest graphics chip turns smoothly."""
+
+_RAMP_STOPS = 17
+
+
+def write_html(
+    scenes: Scene | Sequence[Scene], path: Path | str, *, overwrite: bool = False
+) -> Path:
+    """Write a self-contained page to turn, shift and zoom the points and to hide classes.
+
+    Several scenes must colour the same points; each has a button with its subject. Positions are
+    stored in 16 bits an axis. Very far points are left out, and beyond 1.5 million points an even
+    selection is shown; the page says so.
+
+    Args:
+        scenes: one, or such as truth, prediction and error.
+        path: .html or .htm.
+        overwrite: replace an existing file.
+
+    Raises:
+        FileExistsError: the file exists and `overwrite` is False.
+        ValueError: there is no scene, their points differ, or the name is no page's.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"{path}: a page ends in .html")
+    scenes = [scenes] if isinstance(scenes, Scene) else list(scenes)
+    if not scenes:
+        raise ValueError("a page needs at least one scene")
+    if not same_points(scenes):
+        raise ValueError("the scenes of a page must colour the same points; write a page for each")
+    shown = [scene.trim().thin(MAX_POINTS) for scene in scenes]
+    if shown[0].note:
+        log.warning("%s: %s", path, shown[0].note)
+    text = page(shown)
+    with replacing(path, overwrite=overwrite) as beside:
+        beside.write_text(text, encoding="utf-8")
+    return path
+
+
+def page(scenes: Sequence[Scene]) -> str:
+    """Give the page's text; see `write_html`."""
+    first = scenes[0]
+    low, step, position = _quantize(first.coord)
+    camera = frame(first.coord, aspect=1.6)
+    ahead = camera.axes[2]
+    data = {
+        "title": first.title or "point cloud",
+        "note": first.note,
+        "count": len(first),
+        "low": low.tolist(),
+        "step": step.tolist(),
+        "spacing": float(np.median(spacing(first.coord))) if len(first) else 1.0,
+        "camera": {
+            "target": camera.target.tolist(),
+            "azimuth": float(np.arctan2(ahead[1], ahead[0])),
+            "elevation": float(np.arcsin(-ahead[2])),
+            "reach": camera.reach,
+            "tangent": camera.tangent,
+        },
+        "modes": [_mode(scene) for scene in scenes],
+    }
+    blobs = [_blob("position", position)]
+    for i, scene in enumerate(scenes):
+        if scene.entry is None:
+            blobs.append(_blob(f"color{i}", scene.color))
+        else:
+            blobs.append(_blob(f"entry{i}", scene.entry.astype("<u2")))
+    # "<" is escaped, so that no name can end the script element it stands in.
+    words = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
+    template = resources.files("pctx.vis").joinpath("page.html").read_text(encoding="utf-8")
+    before, after = template.split("{{data}}")
+    return "".join(
+        (
+            before.replace("{{title}}", html.escape(str(data["title"]))),
+            f'<script type="application/json" id="data">{words}</script>\n',
+            "\n".join(blobs),
+            after,
+        )
+    )
+
+
+def _quantize(coord: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Give the lowest corner, metres a step, and steps from the corner (n, 3) uint16."""
+    if len(coord) == 0:
+        return np.zeros(3), np.ones(3), np.zeros((0, 3), "<u2")
+    low, high = coord.min(axis=0).astype(np.float64), coord.max(axis=0).astype(np.float64)
+    step = np.maximum(high - low, 1e-6) / 65535
+    return low, step, np.round((coord - low) / step).astype("<u2")
+
+
+def _mode(scene: Scene) -> dict[str, object]:
+    scale = None
+    if scene.scale:
+        stops = palette.ramp_colors(np.linspace(0, 1, _RAMP_STOPS), scene.scale.ramp)
+        scale = {
+            "low": scene.scale.low,
+            "high": scene.scale.high,
+            "unit": scene.scale.unit,
+            "stops": stops.tolist(),
+        }
+    legend = [
+        {"name": entry.name, "color": list(entry.color), "share": entry.share}
+        for entry in scene.legend
+    ]
+    return {"subject": scene.subject or "colour", "legend": legend, "scale": scale}
+
+
+def _blob(name: str, array: np.ndarray) -> str:
+    text = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
+    return f'<script type="text/plain" id="{name}">{text}</script>'
