@@ -22,10 +22,13 @@ MAX_DEPTH = 21
 """Levels of a code: 3 bits each in the 63 of a non-negative int64."""
 
 _STEP = 3
-"""Levels read in one look-up, for Hilbert codes; the zero octant moves the state in a 3-cycle."""
+"""Levels read in one look-up; 3, as zero octants lead the Hilbert automaton round a cycle of 3."""
 
 _SPREAD_BITS = 11
 """Bits of a coordinate spread in one look-up: a table of 16 KiB stays in the fastest cache."""
+
+_PIECE = 1 << 15
+"""Voxels encoded at a time on the CPU."""
 
 
 def encode(grid_coord: Int[Tensor, "n 3"], depth: int, curve: str) -> Int[Tensor, "n"]:
@@ -33,7 +36,7 @@ def encode(grid_coord: Int[Tensor, "n 3"], depth: int, curve: str) -> Int[Tensor
 
     Args:
         grid_coord: voxel numbers in [0, 2**depth), any integer dtype and strides.
-        depth: levels, 1 to 21.
+        depth: levels, 0 to 21.
         curve: one of CURVES.
 
     Raises:
@@ -53,7 +56,7 @@ def encode_curves(
     Args:
         grid_coord: voxel numbers in [0, 2**depth), any integer dtype and strides.
         depth: levels, 0 to 21.
-        curves: names out of CURVES.
+        curves: names out of CURVES, at least one.
         own_depth: the depth each voxel's own curve has, at most `depth`, where that differs.
 
     Raises:
@@ -61,25 +64,16 @@ def encode_curves(
     """
     _check_depth(depth)
     _check_curves(curves)
+    grid_coord = grid_coord.long()
     _check_inside(grid_coord, depth)
-    device = grid_coord.device
-    spread = _spread(grid_coord, depth)
-    swapped = {curve: curve.endswith("-trans") for curve in curves}
-    morton = {
-        swap: (spread[1 if swap else 0] << 2) | (spread[0 if swap else 1] << 1) | spread[2]
-        for swap in set(swapped.values())
-    }
-    start: Tensor | int = depth % _STEP if own_depth is None else own_depth % _STEP
-    if not isinstance(start, int):
-        start = start.to(device)
-    return torch.stack(
-        [
-            _hilbert_from_morton(morton[swap], depth, start)
-            if curve.startswith("hilbert")
-            else morton[swap]
-            for curve, swap in swapped.items()
-        ]
-    )
+    n = len(grid_coord)
+    codes = torch.empty(len(curves), n, dtype=torch.int64, device=grid_coord.device)
+    # On the CPU a piece's temporaries stay in the cache.
+    size = _PIECE if codes.device.type == "cpu" else max(n, 1)
+    for i in range(0, n, size):
+        own = None if own_depth is None else own_depth[i : i + size]
+        _encode_piece(grid_coord[i : i + size], depth, curves, own, codes[:, i : i + size])
+    return codes
 
 
 def decode(code: Int[Tensor, "n"], depth: int, curve: str) -> Int[Tensor, "n 3"]:
@@ -88,7 +82,7 @@ def decode(code: Int[Tensor, "n"], depth: int, curve: str) -> Int[Tensor, "n 3"]
     _check_curves((curve,))
     code = code.long()
     if curve.startswith("hilbert"):
-        code = _morton_from_hilbert(code, depth)
+        code = _translate(_automaton(str(code.device))[1], code, depth, depth % _STEP)
     grid_coord = _compact(code, depth)
     return grid_coord[:, [1, 0, 2]] if curve.endswith("-trans") else grid_coord
 
@@ -99,6 +93,8 @@ def _check_depth(depth: int) -> None:
 
 
 def _check_curves(curves: Sequence[str]) -> None:
+    if not curves:
+        raise ValueError(f"curves must name at least one of {', '.join(CURVES)}, found none")
     for curve in curves:
         if curve not in CURVES:
             raise ValueError(f"unknown curve {curve!r}; choose from {', '.join(CURVES)}")
@@ -115,15 +111,31 @@ def _check_inside(grid_coord: Tensor, depth: int) -> None:
         )
 
 
-def _spread(grid_coord: Tensor, depth: int) -> Tensor:
-    """Put bit i of each coordinate at bit 3 * i: (3, n)."""
-    table = _spread_table(str(grid_coord.device))
-    axes = grid_coord.t().long().contiguous()
-    low = axes if depth <= _SPREAD_BITS else axes & ((1 << _SPREAD_BITS) - 1)
-    spread = table[low]
-    if depth > _SPREAD_BITS:
-        spread |= table[axes >> _SPREAD_BITS] << (3 * _SPREAD_BITS)
-    return spread
+def _encode_piece(
+    grid_coord: Tensor, depth: int, curves: Sequence[str], own_depth: Tensor | None, codes: Tensor
+) -> None:
+    """Fill codes, (o, n)."""
+    x, y, z = (_spread(axis, depth) for axis in grid_coord.unbind(1))
+    morton = {}
+    for trans in {curve.endswith("-trans") for curve in curves}:
+        high, low = (y, x) if trans else (x, y)
+        morton[trans] = (high << 2).bitwise_or_(low << 1).bitwise_or_(z)
+    # The state in which a curve of depth d is entered; see _translate.
+    start = depth % _STEP if own_depth is None else own_depth % _STEP
+    table = _automaton(str(codes.device))[0]
+    for row, curve in zip(codes, curves, strict=True):
+        code = morton[curve.endswith("-trans")]
+        row.copy_(_translate(table, code, depth, start) if curve.startswith("hilbert") else code)
+
+
+def _spread(axis: Tensor, depth: int) -> Tensor:
+    """Put bit i of each coordinate at bit 3 * i."""
+    table = _spread_table(str(axis.device))
+    if depth <= _SPREAD_BITS:
+        return table.index_select(0, axis)
+    high = table.index_select(0, axis >> _SPREAD_BITS)
+    low = table.index_select(0, axis & ((1 << _SPREAD_BITS) - 1))
+    return (high << (3 * _SPREAD_BITS)).bitwise_or_(low)
 
 
 def _compact(morton: Tensor, depth: int) -> Tensor:
@@ -131,36 +143,28 @@ def _compact(morton: Tensor, depth: int) -> Tensor:
     table = _compact_table(str(morton.device))
     axes = torch.zeros(len(morton), 3, dtype=torch.int64, device=morton.device)
     for level in range(0, depth, _STEP):
-        axes |= table[(morton >> (3 * level)) & ((1 << 3 * _STEP) - 1)] << level
+        axes |= table.index_select(0, (morton >> (3 * level)) & ((1 << 3 * _STEP) - 1)) << level
     return axes
 
 
-def _hilbert_from_morton(morton: Tensor, depth: int, start: Tensor | int) -> Tensor:
-    return _run(_automaton(str(morton.device))[0], morton, depth, start)
-
-
-def _morton_from_hilbert(code: Tensor, depth: int) -> Tensor:
-    return _run(_automaton(str(code.device))[1], code, depth, depth % _STEP)
-
-
-def _run(table: Tensor, word: Tensor, depth: int, start: Tensor | int) -> Tensor:
-    """Translate a word, `_STEP` levels a look-up, from the coarsest level down.
+def _translate(table: Tensor, word: Tensor, depth: int, start: Tensor | int) -> Tensor:
+    """Run the automaton over words, `_STEP` levels a look-up, from the coarsest level down.
 
     Args:
         table: at (state << 9 | symbols): next state << 9 | translated symbols.
         word: (n,) 3 bits a level.
-        depth: levels; filled with zero octants above to a whole number of look-ups.
-        start: depth modulo 3. As a zero octant leads from state 0 to 1, 2 and back to 0, the first
-            level of the curve itself is then read in state 0.
+        depth: levels; zero octants above fill them up to a whole number of look-ups.
+        start: depth modulo 3, of each word or of all. As a zero octant leads from state 0 to 1, 2
+            and back to 0, the first level of the curve itself is then read in state 0.
     """
     width = 3 * _STEP
     mask = (1 << width) - 1
-    state: Tensor | int = start << width
+    state = start << width
     translated = torch.zeros_like(word)
     for shift in reversed(range(0, 3 * depth, width)):
-        entry = table[((word >> shift) & mask) | state]
-        translated = (translated << width) | (entry & mask)
-        state = entry & ~mask
+        entry = table.index_select(0, (word >> shift).bitwise_and_(mask).bitwise_or_(state))
+        translated.bitwise_left_shift_(width).bitwise_or_(entry & mask)
+        state = entry.bitwise_and_(~mask)
     return translated
 
 
@@ -202,11 +206,14 @@ def _automaton(device: str) -> tuple[Tensor, Tensor]:
     )
 
 
+_State = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Which axis stands in each place, whether it is flipped, the parity of the Gray code so far."""
+
+
 def _single_level() -> tuple[np.ndarray, np.ndarray]:
     """Follow Skilling's transform one level at a time: (digit, next state), each (states, 8).
 
-    A state is (which axis stands in each place, whether it is flipped, the parity of the Gray
-    code so far). A zero octant leads from state 0, the untouched cube, to 1, 2 and back to 0.
+    A zero octant leads from state 0, the untouched cube, to 1, 2 and back to 0.
     """
     start: _State = ((0, 1, 2), (0, 0, 0), 0)
     states = [start]
@@ -226,10 +233,8 @@ def _single_level() -> tuple[np.ndarray, np.ndarray]:
     return np.array(digit), np.array(following)
 
 
-_State = tuple[tuple[int, ...], tuple[int, ...], int]
-
-
 def _advance(state: _State, octant: int) -> tuple[int, _State]:
+    """Read one octant: its digit along the curve, and the state inside it."""
     place, flip, parity = list(state[0]), list(state[1]), state[2]
     bits = [(octant >> 2) & 1, (octant >> 1) & 1, octant & 1]
     gray = [bits[place[j]] ^ flip[j] for j in range(3)]

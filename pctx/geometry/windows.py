@@ -5,13 +5,14 @@ n points, b clouds, w windows, k slots a window.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from pctx.geometry.packed import batch_from_offsets, offsets_from_counts
+from pctx.geometry.serialization import Serialization
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,7 +56,7 @@ def serial_windows(
     With k = min(window_size, points of the largest cloud), a cloud of n >= k points makes
     ceil(n / k) windows; the last, if short, borrows the points just before it, and each point is
     owned by the slot that did not borrow it. A cloud of n < k points is one window with masked
-    slots; an empty cloud makes none. (Wu et al., Point Transformer V3, 2024, section 4.)
+    slots; an empty cloud makes none. (The patches of Wu et al., Point Transformer V3, 2024.)
 
     Args:
         order: the points cloud by cloud, along the curve.
@@ -65,12 +66,29 @@ def serial_windows(
     Raises:
         ValueError: if window_size is below 1.
     """
+    layout = _lay_out(offsets, len(order), window_size)
+    slot = torch.empty_like(order)
+    slot[order] = layout.slot
+    return replace(layout, index=_gather(order, layout.index), slot=slot)
+
+
+def curve_windows(serialization: Serialization, window_size: int) -> tuple[Windows, ...]:
+    """Cut each cloud into windows along each curve; see `serial_windows`."""
+    layout = _lay_out(serialization.offsets, serialization.order.shape[1], window_size)
+    return tuple(
+        replace(layout, index=_gather(order, layout.index), slot=_gather(layout.slot, inverse))
+        for order, inverse in zip(serialization.order, serialization.inverse, strict=True)
+    )
+
+
+def _lay_out(offsets: Tensor, n: int, window_size: int) -> Windows:
+    """Make the windows of points that are in order already."""
     if window_size < 1:
         raise ValueError(f"window_size must be at least 1, found {window_size}")
-    n, device = len(order), order.device
+    device = offsets.device
     if n == 0:
-        empty = order.new_zeros(0)
-        return Windows(index=empty.reshape(0, 1), valid=None, slot=empty)
+        none = offsets.new_zeros(0)
+        return Windows(index=none.reshape(0, 1), valid=None, slot=none)
     counts = offsets.diff()
     size = counts.amax().clamp(max=window_size)
     per_cloud = torch.div(counts + size - 1, size, rounding_mode="floor")
@@ -79,21 +97,24 @@ def serial_windows(
     k, w, masked = torch.stack([size, per_cloud.sum(), short.to(size.dtype)]).tolist()
 
     first_window = offsets_from_counts(per_cloud)
+    latest = (counts - k).clamp(min=0)  # where a full last window starts in its cloud
     cloud = batch_from_offsets(first_window, w)
     ordinal = torch.arange(w, device=device) - first_window[cloud]
-    latest = (counts - k).clamp(min=0)  # where a full last window starts in its cloud
     start = offsets[cloud] + torch.minimum(ordinal * k, latest[cloud])
-    place = start[:, None] + torch.arange(k, device=device)  # (w, k) place along the curve
+    index = start[:, None] + torch.arange(k, device=device)  # (w, k)
     valid = None
     if masked:
         end = offsets[cloud + 1][:, None]
-        valid = place < end
-        place = torch.minimum(place, end - 1)
+        valid = index < end
+        index = torch.minimum(index, end - 1)
 
+    # A point's own window is the one its place in the cloud falls into before any borrowing.
     batch = batch_from_offsets(offsets, n)
-    place_in_cloud = torch.arange(n, device=device) - offsets[batch]
-    ordinal = torch.div(place_in_cloud, k, rounding_mode="floor")
-    inside = place_in_cloud - torch.minimum(ordinal * k, latest[batch])
-    slot = torch.empty_like(order)
-    slot[order] = (first_window[batch] + ordinal) * k + inside
-    return Windows(index=order[place], valid=valid, slot=slot)
+    place = torch.arange(n, device=device) - offsets[batch]
+    own = first_window[batch] + torch.div(place, k, rounding_mode="floor")
+    slot = own * k + torch.arange(n, device=device) - start[own]
+    return Windows(index=index, valid=valid, slot=slot)
+
+
+def _gather(values: Tensor, index: Tensor) -> Tensor:
+    return values.index_select(0, index.reshape(-1)).reshape(index.shape)
