@@ -1,0 +1,44 @@
+"""Backbone: what every network offers, a plan of integers and a run of floats.
+
+n points, c channels, r rows of the level that comes out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from pctx.geometry.hierarchy import Hierarchy
+from pctx.geometry.points import PointBatch
+
+
+class Backbone(nn.Module, ABC):
+    """A network from point features to point features.
+
+    Attributes:
+        in_channels: channels it reads.
+        out_channels: channels it gives.
+        out_level: the level whose rows `forward` gives; 0 where every point gets one.
+    """
+
+    in_channels: int
+    out_channels: int
+    out_level: int = 0
+
+    @abstractmethod
+    def plan(self, points: PointBatch, generator: torch.Generator | None = None) -> Hierarchy:
+        """Work out orders, windows and neighbours: a value that reads no feature.
+
+        Args:
+            points: the packed clouds.
+            generator: for what training draws at random; None, as in evaluation, draws nothing.
+        """
+
+    @abstractmethod
+    def forward(
+        self, feat: Float[Tensor, "n in_channels"], hierarchy: Hierarchy
+    ) -> Float[Tensor, "r out_channels"]:
+        """Compute features along a plan of the same points."""

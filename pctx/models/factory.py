@@ -1,0 +1,83 @@
+"""The models by name: one row a model."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any
+
+from pctx.models.backbone import Backbone
+from pctx.models.point_transformer_v3 import PointTransformerV3
+from pctx.models.segmentor import Segmentor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A row: which backbone, and the arguments that differ from its defaults."""
+
+    backbone: type[Backbone]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+_TINY_V3 = {
+    "channels": (32, 64, 128, 192),
+    "depths": (1, 1, 2, 1),
+    "num_heads": (2, 4, 8, 12),
+    "strides": (2, 2, 2),
+    "decoder_channels": (32, 64, 128),
+    "decoder_depths": (1, 1, 1),
+    "decoder_num_heads": (2, 4, 8),
+    "window_size": 128,
+    "mlp_ratio": 2.0,
+    "drop_path": 0.1,
+}
+
+MODELS: Mapping[str, Model] = MappingProxyType(
+    {
+        "ptv3": Model(backbone=PointTransformerV3),
+        "ptv3_base": Model(backbone=PointTransformerV3),
+        "ptv3_rpe": Model(
+            backbone=PointTransformerV3,
+            arguments={"window_size": 128, "relative_position_bias": True},
+        ),
+        "ptv3_tiny": Model(backbone=PointTransformerV3, arguments=_TINY_V3),
+    }
+)
+"""Every model; `ptv3` is `ptv3_base`."""
+
+
+def list_models() -> list[str]:
+    """Return the names that `create_model` knows, sorted."""
+    return sorted(MODELS)
+
+
+def create_model(name: str, in_channels: int, num_classes: int, **overrides: Any) -> Segmentor:
+    """Make a model with fresh weights.
+
+    Args:
+        name: one of `list_models()`.
+        in_channels: channels of the points.
+        num_classes: classes to tell apart.
+        **overrides: arguments of the backbone's class in place of the row's.
+
+    Raises:
+        ValueError: if no model or no argument has that name, or an argument does not fit.
+    """
+    if name not in MODELS:
+        raise ValueError(f"no model is called {name!r}{_hint(name, list_models())}")
+    row = MODELS[name]
+    known = [p for p in inspect.signature(row.backbone).parameters if p != "in_channels"]
+    for key in overrides:
+        if key not in known:
+            raise ValueError(f"{name} has no argument {key!r}{_hint(key, known)}")
+    backbone = row.backbone(in_channels=in_channels, **{**row.arguments, **overrides})
+    return Segmentor(backbone, num_classes)
+
+
+def _hint(word: str, known: list[str]) -> str:
+    close = get_close_matches(word, known, n=1)
+    guess = f"; did you mean {close[0]!r}" if close else ""
+    return f"{guess}? Known: {', '.join(known)}" if guess else f"; known: {', '.join(known)}"

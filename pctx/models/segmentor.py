@@ -1,0 +1,56 @@
+"""Segmentor: a backbone and a linear head that names every point.
+
+n points.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from pctx.geometry.hierarchy import Hierarchy
+from pctx.geometry.points import PointBatch
+from pctx.models.backbone import Backbone
+from pctx.nn.mlp import Linear
+
+
+class Segmentor(nn.Module):
+    """Class scores for every point of a batch.
+
+    Raises:
+        ValueError: if num_classes is below 1, or the backbone gives no row for every point.
+    """
+
+    def __init__(self, backbone: Backbone, num_classes: int):
+        super().__init__()
+        if num_classes < 1:
+            raise ValueError(f"num_classes must be at least 1, found {num_classes}")
+        if backbone.out_level != 0:
+            raise ValueError(
+                f"a segmentor needs a row for every point, but the backbone ends at level "
+                f"{backbone.out_level}; give it a decoder (encoder_only=False)"
+            )
+        self.backbone = backbone
+        self.head = Linear(backbone.out_channels, num_classes)
+
+    def forward(
+        self, points: PointBatch, hierarchy: Hierarchy | None = None
+    ) -> Float[Tensor, "n num_classes"]:
+        """Score every class at every point.
+
+        Args:
+            points: the packed clouds.
+            hierarchy: the backbone's plan of these points; None makes one, shuffling nothing.
+
+        Raises:
+            ValueError: if the points carry another number of channels than the backbone reads.
+        """
+        channels = points.feat.shape[1]
+        if channels != self.backbone.in_channels:
+            raise ValueError(
+                f"the points carry {channels} channels, the model reads "
+                f"{self.backbone.in_channels}; prepare them with the model's own features"
+            )
+        if hierarchy is None:
+            hierarchy = self.backbone.plan(points)
+        return self.head(self.backbone(points.feat, hierarchy))

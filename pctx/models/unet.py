@@ -1,0 +1,57 @@
+"""UNet: the walk down and up a hierarchy that most backbones share.
+
+n points of a level, c channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from pctx.geometry.hierarchy import Hierarchy
+
+
+class UNet(nn.Module):
+    """Stages at each level, a step down between two, and on the way back a stage that joins.
+
+    Attributes:
+        encoder: one a level, fine to coarse: stage(feat, level) -> feat.
+        down: one between two levels: step(feat, fine level) -> coarse feat.
+        decoder: one a level but the coarsest, fine to coarse:
+            stage(coarse feat, skip, level) -> feat. None at all leaves the coarsest features.
+    """
+
+    def __init__(
+        self,
+        encoder: Sequence[nn.Module],
+        down: Sequence[nn.Module],
+        decoder: Sequence[nn.Module] = (),
+    ):
+        super().__init__()
+        if len(down) != len(encoder) - 1 or len(decoder) not in (0, len(down)):
+            raise ValueError(
+                f"{len(encoder)} encoder stages need {len(encoder) - 1} steps down and as many "
+                f"decoder stages or none, found {len(down)} and {len(decoder)}"
+            )
+        self.encoder = nn.ModuleList(encoder)
+        self.down = nn.ModuleList(down)
+        self.decoder = nn.ModuleList(decoder)
+
+    def forward(self, feat: Float[Tensor, "n c"], hierarchy: Hierarchy) -> Tensor:
+        """Return features of the finest level, or of the coarsest without a decoder."""
+        levels = hierarchy.levels
+        skips: list[Tensor] = []
+        feat = self.encoder[0](feat, levels[0])
+        for fine, level, step, stage in zip(
+            levels[:-1], levels[1:], self.down, self.encoder[1:], strict=True
+        ):
+            skips.append(feat)
+            feat = stage(step(feat, fine), level)
+        if self.decoder:
+            for stage, skip, level in zip(
+                reversed(self.decoder), reversed(skips), reversed(levels[:-1]), strict=True
+            ):
+                feat = stage(feat, skip, level)
+        return feat

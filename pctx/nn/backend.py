@@ -1,0 +1,127 @@
+"""Which engine computes what: the one place that knows what is installed and what it can do.
+
+n rows, i input channels, o output channels.
+
+Matrix products on the CPU, float32, one core of an AMD EPYC (Zen 4), torch 2.13, ms:
+
+    n, i, o            torch (MKL)   oneDNN
+    20000, 32, 96          1.81       1.29
+    20000, 32, 128         2.90       1.95
+    60000, 64, 64          6.96       5.77
+    3000, 512, 2048       74.3       60.0
+    300, 64, 64            0.034      0.043
+
+Both give the same bytes with 1, 2, 3, 4, 8 and 16 threads, except oneDNN's product for the gradient
+of a weight over many rows, which is no faster either: that one is always torch's.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ProductEngine = Literal["torch", "onednn"]
+ConvolutionEngine = Literal["torch"]
+
+ONEDNN_FROM = 1_000_000
+"""Multiply-adds below which oneDNN's set-up costs more than it gains (table above)."""
+
+
+def linear(
+    x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"], bias: Float[Tensor, "o"] | None = None
+) -> Float[Tensor, "*n o"]:
+    """Compute x @ weight.T + bias by the engine that suits, differentiable."""
+    if product_engine(x, weight) == "onednn":
+        rows: Tensor = _OneDNNLinear.apply(x.reshape(-1, x.shape[-1]), weight, bias)
+        return rows.view(*x.shape[:-1], len(weight))
+    return F.linear(x, weight, bias)
+
+
+def product_engine(x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"]) -> ProductEngine:
+    """Choose the engine of one matrix product: oneDNN where it is here, exact and worth it."""
+    suits = (
+        x.numel() * len(weight) > ONEDNN_FROM
+        and x.device.type == "cpu"
+        and x.dtype == weight.dtype == torch.float32
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
+    )
+    return "onednn" if suits and _onednn_agrees() else "torch"
+
+
+def convolution_engine(feat: Float[Tensor, "n i"]) -> ConvolutionEngine:
+    """Choose the engine of submanifold convolutions over these features."""
+    del feat  # Plain torch serves every device and dtype.
+    return "torch"
+
+
+def engines() -> Mapping[str, str]:
+    """Name the engine of each kind of work on this machine's CPU, for reports."""
+    return MappingProxyType(
+        {
+            "matrix products": "oneDNN" if _onednn_agrees() else "torch",
+            "attention": "torch scaled_dot_product_attention",
+            "submanifold convolution": "torch",
+        }
+    )
+
+
+class _OneDNNLinear(torch.autograd.Function):
+    """x @ weight.T + bias by oneDNN; its backward is made of differentiable products."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        return _onednn_linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = grads
+        x, weight = ctx.saved_tensors
+        wants_x, wants_weight, wants_bias = ctx.needs_input_grad
+        return (
+            linear(grad, weight.t()) if wants_x else None,
+            grad.t() @ x if wants_weight else None,
+            grad.sum(0) if wants_bias and ctx.has_bias else None,
+        )
+
+
+def _onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    # Other strides than these two send oneDNN to a reference loop, a thousand times slower.
+    if not (weight.is_contiguous() or weight.t().is_contiguous()):
+        weight = weight.contiguous()
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(
+        x.contiguous(), weight, bias, "none", [], ""
+    )
+    return product
+
+
+@cache
+def _onednn_agrees() -> bool:
+    """Try torch's private oneDNN operator once, against the public one."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(64, 48, generator=generator)
+    weight = torch.randn(32, 48, generator=generator)
+    bias = torch.randn(32, generator=generator)
+    try:
+        with torch.no_grad():
+            return torch.allclose(
+                _onednn_linear(x, weight, bias), F.linear(x, weight, bias), rtol=1e-4, atol=1e-4
+            ) and torch.allclose(
+                _onednn_linear(x, weight.t().contiguous().t(), None),
+                F.linear(x, weight),
+                rtol=1e-4,
+                atol=1e-4,
+            )
+    except (AttributeError, RuntimeError):  # a build without oneDNN, or a changed operator
+        return False

@@ -1,0 +1,69 @@
+"""Features from one level to the next: max pooling down, copies up.
+
+n fine points, m coarse points, c channels, i and s input channels, o output channels.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from pctx.geometry.hierarchy import Level
+from pctx.geometry.packed import segment_max
+from pctx.geometry.pooling import Pooling
+from pctx.nn.mlp import BatchNorm, Linear, LinearNorm
+
+
+def pool_max(feat: Float[Tensor, "n c"], pooling: Pooling) -> Float[Tensor, "m c"]:
+    """Take the largest of each cluster, channel by channel."""
+    return segment_max(feat.index_select(0, pooling.order), pooling.starts)
+
+
+def unpool(feat: Float[Tensor, "m c"], pooling: Pooling) -> Float[Tensor, "n c"]:
+    """Copy each coarse row to the fine rows of its cluster."""
+    return feat.index_select(0, pooling.cluster)
+
+
+class PoolDown(nn.Module):
+    """Linear, maximum of each cluster, batch norm, exact GELU."""
+
+    def __init__(self, in_channels: int, out_channels: int):
+        super().__init__()
+        self.linear = Linear(in_channels, out_channels)
+        self.norm = BatchNorm(out_channels)
+
+    def forward(self, feat: Float[Tensor, "n i"], level: Level) -> Float[Tensor, "m o"]:
+        """Bring the rows of a level to the next."""
+        assert level.pooling is not None
+        return F.gelu(self.norm(pool_max(self.linear(feat), level.pooling)))
+
+
+class Joined(NamedTuple):
+    """What meets at a decoder level.
+
+    Attributes:
+        feat: the sum of both branches.
+        skip: the encoder's branch alone.
+    """
+
+    feat: Tensor
+    skip: Tensor
+
+
+class UnpoolJoin(nn.Module):
+    """Bring coarse rows up and add the encoder's, each through linear, batch norm and GELU."""
+
+    def __init__(self, in_channels: int, skip_channels: int, out_channels: int):
+        super().__init__()
+        self.up = LinearNorm(in_channels, out_channels)
+        self.skip = LinearNorm(skip_channels, out_channels)
+
+    def forward(
+        self, feat: Float[Tensor, "m i"], skip: Float[Tensor, "n s"], pooling: Pooling
+    ) -> Joined:
+        """Return the sum (n, o) and the encoder's share of it (n, o)."""
+        beside = self.skip(skip)
+        return Joined(beside + unpool(self.up(feat), pooling), beside)
