@@ -65,7 +65,7 @@ _POSES = {
     "object": _Pose(azimuth=35, elevation=22, opening=30, outside=0.0),
 }
 _MARGIN = 0.93  # of the half picture that the points fill
-_SCAN_PEAK = 0.5  # median over 95th percentile of the distance: 0.73 on a disc, 0.2..0.4 in a scan
+_SCAN_PEAK = 0.4  # median over 95th percentile of the distance: 0.5..0.7 on land, < 0.3 in scans
 _FLAT = 0.45  # height over width below which a cloud is land and not an object
 
 
@@ -83,10 +83,8 @@ def frame(coord: np.ndarray, *, view: str = "auto", aspect: float = 4 / 3) -> Ca
     """
     if view not in VIEWS:
         raise ValueError(f"view must be one of {', '.join(VIEWS)}; found {view!r}")
-    coord = coord[:: max(1, len(coord) // SAMPLE)].astype(np.float64)
-    if len(coord) == 0:
-        coord = np.zeros((1, 3))
-    bulk = _bulk(coord)
+    sample = coord[distinct(coord)].astype(np.float64)
+    bulk = _bulk(sample if len(sample) else np.zeros((1, 3)))
     pose = _POSES[_kind(bulk) if view == "auto" else view]
     if pose is _POSES["street"]:
         distance = np.hypot(*(bulk[:, :2] - np.median(bulk[:, :2], axis=0)).T)
@@ -94,6 +92,12 @@ def frame(coord: np.ndarray, *, view: str = "auto", aspect: float = 4 / 3) -> Ca
     azimuth = np.pi / 2 if view == "top" else _long_axis(bulk) + np.radians(pose.azimuth)
     axes = _axes(float(azimuth), np.radians(pose.elevation))
     return _fit(bulk, axes, float(np.tan(np.radians(pose.opening / 2))), pose.outside, aspect)
+
+
+def distinct(coord: np.ndarray) -> np.ndarray:
+    """Give the indices of up to `SAMPLE` points, no two at one place: scanners pile up misses."""
+    every = np.arange(0, len(coord), max(1, len(coord) // SAMPLE))
+    return every[np.sort(np.unique(coord[every], axis=0, return_index=True)[1])]
 
 
 def _bulk(coord: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 from pctx.data.io.atomic import replacing
 from pctx.vis import palette
 from pctx.vis.camera import frame
-from pctx.vis.raster import spacing
+from pctx.vis.raster import spacing, usual_spacing
 from pctx.vis.scene import Scene, same_points
 
 log = logging.getLogger(__name__)
@@ -24,6 +24,7 @@ MAX_POINTS = 1_500_000
 """Points in a page: about 16 MB, and what a modest graphics chip turns smoothly."""
 
 _RAMP_STOPS = 17
+_ASPECT = 1.6  # of a browser's window, more or less
 
 
 def write_html(
@@ -31,18 +32,18 @@ def write_html(
 ) -> Path:
     """Write a self-contained page to turn, shift and zoom the points and to hide classes.
 
-    Several scenes must colour the same points; each has a button with its subject. Positions are
-    stored in 16 bits an axis. Very far points are left out, and beyond 1.5 million points an even
-    selection is shown; the page says so.
+    Each scene has a button: with its subject where all colour the same points, else with its title.
+    Positions are stored in 16 bits an axis. Very far points are left out, and beyond 1.5 million
+    points a cloud an even selection is shown; the page says so.
 
     Args:
-        scenes: one, or such as truth, prediction and error.
+        scenes: one, or several such as truth, prediction and error.
         path: .html or .htm.
         overwrite: replace an existing file.
 
     Raises:
         FileExistsError: the file exists and `overwrite` is False.
-        ValueError: there is no scene, their points differ, or the name is no page's.
+        ValueError: there is no scene, or the name is no page's.
     """
     path = Path(path)
     if path.suffix.lower() not in (".html", ".htm"):
@@ -50,11 +51,9 @@ def write_html(
     scenes = [scenes] if isinstance(scenes, Scene) else list(scenes)
     if not scenes:
         raise ValueError("a page needs at least one scene")
-    if not same_points(scenes):
-        raise ValueError("the scenes of a page must colour the same points; write a page for each")
     shown = [scene.trim().thin(MAX_POINTS) for scene in scenes]
-    if shown[0].note:
-        log.warning("%s: %s", path, shown[0].note)
+    for note in {scene.note: None for scene in shown if scene.note}:
+        log.warning("%s: %s", path, note)
     text = page(shown)
     with replacing(path, overwrite=overwrite) as beside:
         beside.write_text(text, encoding="utf-8")
@@ -63,17 +62,48 @@ def write_html(
 
 def page(scenes: Sequence[Scene]) -> str:
     """Give the page's text; see `write_html`."""
-    first = scenes[0]
-    low, step, position = _quantize(first.coord)
-    camera = frame(first.coord, aspect=1.6)
+    clouds: list[Scene] = []
+    modes, blobs = [], []
+    for i, scene in enumerate(scenes):
+        cloud = next((k for k, c in enumerate(clouds) if same_points((c, scene))), len(clouds))
+        if cloud == len(clouds):
+            clouds.append(scene)
+            blobs.append(_blob(f"position{cloud}", _quantize(scene.coord)[2]))
+        modes.append({**_mode(scene), "cloud": cloud})
+        if scene.entry is None:
+            blobs.append(_blob(f"color{i}", scene.color))
+        else:
+            blobs.append(_blob(f"entry{i}", scene.entry.astype("<u2")))
+    if len(clouds) > 1:
+        modes = [
+            {**mode, "name": s.title or mode["name"]} for mode, s in zip(modes, scenes, strict=True)
+        ]
+    data = {"clouds": [_cloud(scene) for scene in clouds], "modes": modes}
+    # "<" is escaped, so that no name can end the script element it stands in.
+    words = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
+    template = resources.files("pctx.vis").joinpath("page.html").read_text(encoding="utf-8")
+    before, after = template.split("{{data}}")
+    return "".join(
+        (
+            before.replace("{{title}}", html.escape(scenes[0].title or "point cloud")),
+            f'<script type="application/json" id="data">{words}</script>\n',
+            "\n".join(blobs),
+            after,
+        )
+    )
+
+
+def _cloud(scene: Scene) -> dict[str, object]:
+    low, step, _ = _quantize(scene.coord)
+    camera = frame(scene.coord, aspect=_ASPECT)
     ahead = camera.axes[2]
-    data = {
-        "title": first.title or "point cloud",
-        "note": first.note,
-        "count": len(first),
+    return {
+        "title": scene.title or "point cloud",
+        "note": scene.note,
+        "count": len(scene),
         "low": low.tolist(),
         "step": step.tolist(),
-        "spacing": float(np.median(spacing(first.coord))) if len(first) else 1.0,
+        "spacing": usual_spacing(scene.coord, spacing(scene.coord)),
         "camera": {
             "target": camera.target.tolist(),
             "azimuth": float(np.arctan2(ahead[1], ahead[0])),
@@ -81,26 +111,7 @@ def page(scenes: Sequence[Scene]) -> str:
             "reach": camera.reach,
             "tangent": camera.tangent,
         },
-        "modes": [_mode(scene) for scene in scenes],
     }
-    blobs = [_blob("position", position)]
-    for i, scene in enumerate(scenes):
-        if scene.entry is None:
-            blobs.append(_blob(f"color{i}", scene.color))
-        else:
-            blobs.append(_blob(f"entry{i}", scene.entry.astype("<u2")))
-    # "<" is escaped, so that no name can end the script element it stands in.
-    words = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
-    template = resources.files("pctx.vis").joinpath("page.html").read_text(encoding="utf-8")
-    before, after = template.split("{{data}}")
-    return "".join(
-        (
-            before.replace("{{title}}", html.escape(str(data["title"]))),
-            f'<script type="application/json" id="data">{words}</script>\n',
-            "\n".join(blobs),
-            after,
-        )
-    )
 
 
 def _quantize(coord: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -126,7 +137,7 @@ def _mode(scene: Scene) -> dict[str, object]:
         {"name": entry.name, "color": list(entry.color), "share": entry.share}
         for entry in scene.legend
     ]
-    return {"subject": scene.subject or "colour", "legend": legend, "scale": scale}
+    return {"name": scene.subject or "colour", "legend": legend, "scale": scale}
 
 
 def _blob(name: str, array: np.ndarray) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pctx.vis.camera import Camera
+from pctx.vis.camera import Camera, distinct
 from pctx.vis.palette import RGB
 
 SUPERSAMPLE = 2
@@ -52,7 +52,7 @@ def rasterize(
     w, h = size[0] * SUPERSAMPLE, size[1] * SUPERSAMPLE
     pixel, depth, point = _visible(coord, camera, w, h)
     apart = spacing(coord)[point]
-    usual = float(np.median(apart)) if len(point) else 0.0
+    usual = usual_spacing(coord[point], apart)
     radius = _radius(np.minimum(apart, _LONE * usual), depth, camera, h)
     buffer = _splat(pixel, depth, radius, w, h)
     hit = np.flatnonzero(buffer != _EMPTY)
@@ -92,6 +92,11 @@ def spacing(coord: np.ndarray) -> np.ndarray:
             break
         edge *= 2
     return distance
+
+
+def usual_spacing(coord: np.ndarray, apart: np.ndarray) -> float:
+    """Give the median of `spacing` over distinct points, metres; 0 where there are none."""
+    return float(np.median(apart[distinct(coord)])) if len(coord) else 0.0
 
 
 def _blocks(picture: np.ndarray) -> np.ndarray:

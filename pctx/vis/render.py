@@ -1,4 +1,4 @@
-"""render() and render_row(): pictures in files, drawn without a display and without OpenGL."""
+"""render(), render_row() and render_scenes(): picture files, without a display or OpenGL."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pctx.vis.scene import Scene, make_scene, same_points
 
 _FORMATS = (".png", ".jpg", ".jpeg", ".webp")
 _GAP = 4  # pixels between the figures of a row
+_SHAPE = 1.1  # width over height of a good figure with its legend below
 
 
 def render(
@@ -89,6 +90,42 @@ def render_row(
     return save(figure, path, overwrite=overwrite)
 
 
+def render_scenes(
+    scenes: Sequence[Scene],
+    path: Path | str,
+    *,
+    size: tuple[int, int] = (1600, 1200),
+    view: str = "auto",
+    background: RGB = DARK,
+    overwrite: bool = False,
+) -> Path:
+    """Draw one scene as `render` does, or several in a grid, into a picture of the given size.
+
+    Args:
+        scenes: at least one.
+        path: .png, .jpg or .webp.
+        size: w, h in pixels of the whole picture.
+        view: see `frame`.
+        background: RGB behind points and words.
+        overwrite: replace an existing file.
+
+    Raises:
+        FileExistsError: the file exists and `overwrite` is False.
+        ValueError: there is no scene, or a name or size cannot be used.
+    """
+    path = _checked(path, overwrite)
+    if len(scenes) == 1:
+        figure = draw(scenes[0], size=size, view=view, background=background)
+    else:
+        columns = _columns(max(1, len(scenes)), size)
+        rows = math.ceil(len(scenes) / columns)
+        cell = ((size[0] + _GAP) // columns - _GAP, (size[1] + _GAP) // max(1, rows) - _GAP)
+        grid = draw_row(scenes, columns=columns, size=cell, view=view, background=background)
+        figure = Image.new("RGB", size, background)
+        figure.paste(grid, (0, 0))
+    return save(figure, path, overwrite=overwrite)
+
+
 def draw_row(
     scenes: Sequence[Scene],
     *,
@@ -133,3 +170,9 @@ def _checked(path: Path | str, overwrite: bool) -> Path:
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path}: exists already; --overwrite replaces it")
     return path
+
+
+def _columns(count: int, size: tuple[int, int]) -> int:
+    """Choose columns so that the figures are as near to `_SHAPE` as can be."""
+    shapes = [size[0] / c / (size[1] / math.ceil(count / c)) for c in range(1, count + 1)]
+    return 1 + min(range(count), key=lambda i: abs(math.log(shapes[i] / _SHAPE)))

@@ -29,6 +29,9 @@ ROBUST_RANGE = (2.0, 98.0)
 FAR = 4.0
 """Widths of the middle 95 per cent beyond which a point is too far off for a window or a page."""
 
+LAS_FIELDS = frozenset(("number_of_returns", "point_source_id", "return_number"))
+"""Columns by which a LAS file is known; its classes have names without a card."""
+
 MAX_LEGEND = 32
 """Lines of a legend of nameless ids; beyond, their number is given instead."""
 
@@ -128,7 +131,8 @@ def make_scene(
     """Colour a cloud by one of its fields or by what was predicted.
 
     Points without a finite position are left out. Raw ids that are in no class of `labels` are
-    shown as such, never refused; without `labels` every raw id has a colour of its own.
+    shown as such, never refused. Without `labels` every raw id has a colour of its own, but those
+    of LAS files are named as ASPRS does.
 
     Args:
         cloud: any points.
@@ -249,6 +253,8 @@ def _needed(value: T | None, color: str, name: str) -> T:
 
 def _label_scene(cloud: PointCloud, labels: LabelSet | None, title: str) -> Scene:
     raw = _needed(cloud.label, "label", "label")
+    if labels is None and LAS_FIELDS.issubset(cloud.extra):
+        labels = palette.ASPRS
     if labels is None:
         return id_scene(cloud, raw, title=title, subject="label")
     label, strange = _encode(raw, labels)

@@ -88,12 +88,13 @@ def show_scene(scene: Scene) -> None:
         raise ViewerError(_reason(ended.returncode, ended.stderr.decode(errors="replace")))
 
 
-def show_or_render(scene: Scene, fallback: Path) -> Path | None:
-    """Show a window, or where that is impossible say why and draw a picture.
+def show_or_render(scene: Scene, fallback: Path | None = None) -> Path | None:
+    """Show a window, or where that is impossible say why (in the log) and draw a picture.
 
     Args:
         scene: what to show.
-        fallback: the picture's file; a free name beside it is taken where it exists.
+        fallback: the picture's file, None for the title's name in the working directory; a free
+            name beside it is taken where it exists.
 
     Returns:
         None after a window, else the picture's path.
@@ -102,7 +103,8 @@ def show_or_render(scene: Scene, fallback: Path) -> Path | None:
         show_scene(scene)
     except ViewerError as error:
         log.warning("%s", error)
-        return save(draw(scene), _free(fallback))
+        named = fallback or Path(f"{Path(scene.title).stem or 'cloud'}.png")
+        return save(draw(scene), _free(named))
     return None
 
 
