@@ -1,0 +1,152 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pctx.geometry.kernel_map import _map_by_torch, _sort_into_columns, kernel_map, kernel_maps
+from pctx.geometry.packed import batch_from_offsets, offsets_from_counts
+
+COUNTS = st.lists(st.integers(0, 40), max_size=4)
+KERNELS = st.sampled_from([1, 3, 5])
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def brute_force(grid_coord, offsets, kernel_size):
+    """Return, tap by tap, the (target, source) pairs found by looking every voxel up."""
+    batch = batch_from_offsets(offsets, len(grid_coord)).tolist()
+    cells = [(b, *cell) for b, cell in zip(batch, grid_coord.tolist(), strict=True)]
+    row = {cell: i for i, cell in enumerate(cells)}
+    span = range(-(kernel_size // 2), kernel_size // 2 + 1)
+    return [
+        [
+            (target, row[b, x + i, y + j, z + k])
+            for target, (b, x, y, z) in enumerate(cells)
+            if (b, x + i, y + j, z + k) in row
+        ]
+        for i in span
+        for j in span
+        for k in span
+    ]
+
+
+def taps(pairs):
+    """Return the (target, source) pairs of each tap."""
+    rows = list(zip(pairs.target.tolist(), pairs.source.tolist(), strict=True))
+    return [rows[a:b] for a, b in zip(pairs.starts[:-1], pairs.starts[1:], strict=True)]
+
+
+@given(counts=COUNTS, kernel_size=KERNELS, seed=SEEDS, extent=st.sampled_from([4, 8]))
+def test_pairs_are_those_of_brute_force_ascending_by_target(
+    packed, counts, kernel_size, seed, extent
+):
+    grid_coord, offsets = packed(counts, seed, extent)
+    found = kernel_map(grid_coord, offsets, kernel_size)
+    assert len(found.starts) == kernel_size**3 + 1 and found.kernel_size == kernel_size
+    assert taps(found) == brute_force(grid_coord, offsets, kernel_size)
+
+
+@given(counts=COUNTS, kernel_size=KERNELS, seed=SEEDS)
+def test_sorted_voxels_are_paired_as_shuffled_ones(packed, counts, kernel_size, seed):
+    grid_coord, offsets = packed(counts, seed)
+    batch = batch_from_offsets(offsets, sum(counts))
+    order = np.lexsort([*reversed(grid_coord.t().numpy()), batch.numpy()])
+    grid_coord = grid_coord[torch.from_numpy(order)]
+    assert taps(kernel_map(grid_coord, offsets, kernel_size)) == brute_force(
+        grid_coord, offsets, kernel_size
+    )
+
+
+@given(counts=COUNTS, kernel_size=KERNELS, seed=SEEDS)
+def test_the_torch_twin_finds_the_same_pairs(packed, counts, kernel_size, seed):
+    grid_coord, offsets = packed(counts, seed)
+    columns = _sort_into_columns(grid_coord, offsets, kernel_size // 2)
+    expected, found = (
+        kernel_map(grid_coord, offsets, kernel_size),
+        _map_by_torch(columns, kernel_size),
+    )
+    assert torch.equal(found.source, expected.source)
+    assert torch.equal(found.target, expected.target)
+    assert found.starts == expected.starts
+
+
+@given(counts=COUNTS, kernel_size=KERNELS, seed=SEEDS)
+def test_the_reversed_tap_holds_the_pairs_turned_round(packed, counts, kernel_size, seed):
+    by_tap = taps(kernel_map(*packed(counts, seed), kernel_size))
+    for pairs, turned in zip(by_tap, reversed(by_tap), strict=True):
+        assert sorted(pairs) == sorted((source, target) for target, source in turned)
+
+
+@given(counts=COUNTS, kernel_size=KERNELS, seed=SEEDS)
+def test_the_centre_tap_pairs_each_voxel_with_itself(packed, counts, kernel_size, seed):
+    by_tap = taps(kernel_map(*packed(counts, seed), kernel_size))
+    assert by_tap[kernel_size**3 // 2] == [(i, i) for i in range(sum(counts))]
+
+
+@given(counts=COUNTS, seed=SEEDS, shift=st.tuples(*[st.integers(-(2**40), 2**40)] * 3))
+def test_whole_voxel_translations_change_no_pair(packed, counts, seed, shift):
+    grid_coord, offsets = packed(counts, seed)
+    moved = grid_coord + torch.tensor(shift)
+    assert taps(kernel_map(moved, offsets, 3)) == taps(kernel_map(grid_coord, offsets, 3))
+
+
+@given(counts=COUNTS, seed=SEEDS)
+def test_smaller_maps_lie_in_the_largest(packed, counts, seed):
+    grid_coord, offsets = packed(counts, seed)
+    maps = kernel_maps(grid_coord, offsets, [3, 5, 1])
+    assert list(maps) == [3, 5, 1]
+    for kernel_size, found in maps.items():
+        assert found.kernel_size == kernel_size
+        assert taps(found) == taps(kernel_map(grid_coord, offsets, kernel_size))
+    assert kernel_maps(grid_coord, offsets, []) == {}
+
+
+def test_the_far_corners_of_21_bits_and_many_clouds_never_meet():
+    # The last row of one y, x or cloud is followed in memory by the first of the next.
+    far = 2**21 - 1
+    corners = torch.cartesian_prod(*[torch.tensor([0, 1, far - 1, far])] * 3)
+    offsets = torch.arange(0, 64 * 9 + 1, 64)
+    grid_coord = corners.repeat(9, 1)
+    assert taps(kernel_map(grid_coord, offsets, 3)) == brute_force(grid_coord, offsets, 3)
+
+
+def test_dtype_and_strides_do_not_matter(packed):
+    grid_coord, offsets = packed([30, 20], 0)
+    strided = grid_coord.to(torch.int16).t().contiguous().t()
+    assert taps(kernel_map(strided, offsets, 3)) == taps(kernel_map(grid_coord, offsets, 3))
+
+
+def test_equal_voxels_are_refused():
+    cells = torch.tensor([[1, 2, 3], [0, 0, 0], [1, 2, 3]])
+    with pytest.raises(ValueError, match="grid_coord has 1 of 3 rows equal to another"):
+        kernel_map(cells, torch.tensor([0, 3]), 3)
+    # In two clouds they are two voxels.
+    kernel_map(cells, torch.tensor([0, 2, 3]), 3)
+
+
+@pytest.mark.parametrize("kernel_size", [0, 2, -1])
+def test_even_kernels_are_refused(kernel_size):
+    with pytest.raises(ValueError, match="kernel_size must be odd and at least 1"):
+        kernel_map(torch.zeros(1, 3).long(), torch.tensor([0, 1]), kernel_size)
+
+
+@pytest.mark.parametrize("case", ["k3_bias", "k5", "k5_bias"])
+def test_a_convolution_over_the_pairs_equals_the_published_one(golden, case):
+    with np.load(golden / "subm_conv.npz") as data:
+        arrays = {key: torch.from_numpy(data[key]) for key in ("input/feat", "input/indices")}
+        weight = torch.from_numpy(data[f"{case}/weight"]).double()
+        bias = torch.from_numpy(data[f"{case}/bias"]) if f"{case}/bias" in data else None
+        expected = torch.from_numpy(data[f"f64/{case}/out"])
+    indices = arrays["input/indices"].long()
+    order = torch.argsort(indices[:, 0], stable=True)
+    feat, indices = arrays["input/feat"].double()[order], indices[order]
+    offsets = offsets_from_counts(torch.bincount(indices[:, 0]))
+    pairs = kernel_map(indices[:, 1:], offsets, weight.shape[1])
+    by_tap = weight.permute(1, 2, 3, 4, 0).flatten(0, 2)  # (taps, in, out)
+    out = torch.zeros(len(feat), weight.shape[0], dtype=torch.float64)
+    for tap, (a, b) in enumerate(zip(pairs.starts[:-1], pairs.starts[1:], strict=True)):
+        out.index_add_(0, pairs.target[a:b], feat[pairs.source[a:b]] @ by_tap[tap])
+    if bias is not None:
+        out += bias
+    # Both add in float64, in different orders.
+    torch.testing.assert_close(out, expected[order], rtol=1e-12, atol=1e-12)
