@@ -61,11 +61,23 @@ def run_composed(name: str, overrides: Sequence[str], task: Callable[[Any, Path]
     # Hydra would print a failure itself and exit; raised, it becomes one sentence.
     os.environ["HYDRA_FULL_ERROR"] = "1"
 
-    def entry(config: Any) -> object:
-        return task(config, Path(HydraConfig.get().runtime.output_dir))
+    failures: list[BaseException] = []
+
+    def entry(config: Any) -> None:
+        try:
+            task(config, Path(HydraConfig.get().runtime.output_dir))
+        except (Exception, KeyboardInterrupt) as error:
+            failures.append(error)
+            raise SystemExit from error
 
     sys.argv = [f"pctx {name}", *overrides]
-    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=name)(entry)()
+    try:
+        hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=name)(entry)()
+    except SystemExit:
+        if not failures:
+            raise
+    if failures:
+        raise failures[0]
 
 
 def compose(name: str, overrides: Sequence[str]) -> Any:

@@ -55,7 +55,7 @@ def fit(config: Any, run: Path) -> Scores:
         dataset=instantiate(data.dataset),
         grid_size=data.grid_size,
         features=instantiate(data.features, _convert_="all"),
-        augment=instantiate(config.augment),
+        augment=instantiate(config.augment, _convert_="all"),
         max_points=data.max_points,
     )
     datamodule = ScanDataModule(
