@@ -182,7 +182,7 @@ def id_scene(
     cloud: PointCloud, ids: np.ndarray, *, title: str = "", subject: str = "", word: str = "id"
 ) -> Scene:
     """Colour whole numbers (n,) such as instances, windows or raw ids; negative ones are grey."""
-    value, entry = np.unique(ids[cloud.finite], return_inverse=True)
+    value, entry = np.unique(ids, return_inverse=True)
     names = [f"{word} {v}" if v >= 0 else f"no {word}" for v in value.tolist()]
     if len(value) > MAX_LEGEND:
         color = palette.id_colors(ids)

@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pctx.vis.palette import ASPRS, UNLABELED, Ramp, class_colors, id_colors, ramp_colors
+
+
+def test_a_class_keeps_its_colour_whatever_classes_are_present(labels):
+    every = class_colors(np.arange(4), labels)
+    assert every.tolist() == [list(color) for color in labels.colors]
+    for present in ([3], [1, 3], [0, 2, 3]):
+        assert (class_colors(np.array(present), labels) == every[present]).all()
+
+
+def test_no_class_is_grey(labels):
+    assert class_colors(np.array([-1]), labels).tolist() == [list(UNLABELED)]
+
+
+@pytest.mark.parametrize("label", [-2, 4])
+def test_a_number_that_is_no_class_is_refused(label, labels):
+    with pytest.raises(ValueError, match="4 classes"):
+        class_colors(np.array([0, label]), labels)
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=30), st.integers(0, 10**9))
+def test_an_id_keeps_its_colour_whatever_ids_are_present(ids, more):
+    alone = id_colors(np.array(ids))
+    assert (id_colors(np.array([*ids, more]))[: len(ids)] == alone).all()
+
+
+def test_the_first_ids_are_told_apart():
+    color = id_colors(np.arange(24)).astype(int)
+    apart = np.abs(color[:, None] - color[None]).sum(axis=2)
+    assert apart[~np.eye(24, dtype=bool)].min() > 20
+
+
+@pytest.mark.parametrize("ramp", Ramp)
+def test_a_ramp_runs_from_its_first_to_its_last_corner(ramp):
+    color = ramp_colors(np.array([-1.0, 0.0, 1.0, 2.0, np.nan]), ramp).astype(int)
+    assert np.abs(color[:2] - ramp.value[0]).max() <= 1  # two roundings, there and back
+    assert np.abs(color[2:4] - ramp.value[-1]).max() <= 1
+    assert tuple(color[4]) == UNLABELED
+
+
+def test_asprs_names_the_codes_of_the_las_specification():
+    assert [ASPRS.names[ASPRS.encode(np.array([code]))[0]] for code in (2, 6, 9, 17)] == [
+        "ground",
+        "building",
+        "water",
+        "bridge deck",
+    ]
