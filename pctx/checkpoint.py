@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -85,10 +86,12 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such model file")
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path}: not a pctx model file (expected a model.pt)")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError) as error:
-        raise ValueError(f"{path}: not a pctx model file (expected a model.pt)") from error
+        raise ValueError(f"{path}: not a pctx model file, or a damaged one") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else type(content).__name__
         raise ValueError(f"{path}: not a pctx model file: format {found!r}, expected {FORMAT!r}")
