@@ -1,0 +1,110 @@
+"""FolderDataset: the scans of a folder, and which of them are for what."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import final
+
+from pctx.data.cards import card as named_card
+from pctx.data.dataset import ScanDataset
+from pctx.data.io.formats import READABLE, find_scans, read
+from pctx.data.labels import Card
+from pctx.geometry.points import PointCloud
+
+log = logging.getLogger(__name__)
+
+SPLITS = ("train", "val", "test")
+EVERY = 5
+"""Every fifth file is for validation where nothing says which."""
+
+Patterns = Mapping[str, Sequence[str] | str]
+
+
+@final
+class FolderDataset(ScanDataset):
+    """Every readable scan below a folder.
+
+    Which scans make a split is told by the first of these: `splits`; the card's splits, where any
+    of their patterns is met here; subfolders `train`, `val`, `test`; or every fifth file in sorted
+    order is for validation and the others for training.
+
+    Args:
+        root: the folder.
+        card: the dataset's card, its path, or the name of one that pctx has.
+        splits: glob patterns relative to the folder (`**/area_5*.las`, or a folder's name), by
+            split.
+
+    Raises:
+        ValueError: the folder is missing or holds no readable scan.
+    """
+
+    def __init__(
+        self, root: str | Path, card: Card | str | Path, splits: Patterns | None = None
+    ) -> None:
+        self.root = Path(root).expanduser()
+        self.card = card if isinstance(card, Card) else named_card(card)
+        if not self.root.is_dir():
+            raise ValueError(f"{self.root}: no such folder of scans")
+        files = find_scans(self.root)
+        if not files:
+            raise ValueError(
+                f"{self.root}: no scan below it; these are read: {', '.join(READABLE)}"
+            )
+        self._splits = self._assign([path.relative_to(self.root) for path in files], splits)
+
+    def scans(self, split: str) -> list[str]:
+        """Name the scans of a split by their paths relative to the root, sorted.
+
+        Raises:
+            ValueError: there is no such split, or none of its patterns meets a scan.
+        """
+        sizes = ", ".join(f"{name} ({len(scans)})" for name, scans in self._splits.items())
+        if split not in self._splits:
+            raise ValueError(f"{self.root}: no split {split!r}; there are {sizes}")
+        if not self._splits[split]:
+            raise ValueError(f"{self.root}: no scan is in the split {split!r}; there are {sizes}")
+        return list(self._splits[split])
+
+    def read(self, scan: str) -> PointCloud:
+        """Read a scan; its label holds raw ids, or is None."""
+        return read(self.root / scan)
+
+    def _assign(self, files: list[Path], splits: Patterns | None) -> dict[str, list[str]]:
+        if splits:
+            return self._match(files, splits)
+        if any(found := self._match(files, self.card.splits).values()):
+            return dict(zip(self.card.splits, found, strict=True))
+        folders = {
+            name: [f.as_posix() for f in files if f.parts[0] == name and len(f.parts) > 1]
+            for name in SPLITS
+        }
+        if found_folders := {name: scans for name, scans in folders.items() if scans}:
+            return found_folders
+        names = [f.as_posix() for f in files]
+        if len(names) == 1:
+            log.warning("%s: one file, %s, is for training and validation", self.root, names[0])
+            return {"train": names, "val": names}
+        log.info("%s: nothing says which files are for what; every fifth is for val", self.root)
+        train = [name for i, name in enumerate(names) if i % EVERY]
+        return {"train": train, "val": names[::EVERY]}
+
+    def _match(self, files: list[Path], splits: Patterns) -> dict[str, list[str]]:
+        found = {}
+        for name, patterns in splits.items():
+            met: set[Path] = set()
+            for pattern in [patterns] if isinstance(patterns, str) else patterns:
+                met |= self._below(pattern)
+            found[name] = [f.as_posix() for f in files if self.root / f in met]
+        return found
+
+    def _below(self, pattern: str) -> set[Path]:
+        """Give the files that a pattern meets, and those in the folders that it meets."""
+        try:
+            met = list(self.root.glob(pattern))
+        except (ValueError, NotImplementedError) as error:
+            raise ValueError(
+                f"{pattern!r} is no pattern relative to {self.root}, such as '**/*.laz'"
+            ) from error
+        return {file for path in met for file in (path.rglob("*") if path.is_dir() else [path])}

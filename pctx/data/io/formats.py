@@ -1,0 +1,206 @@
+"""The formats of point-cloud files: one table of suffixes, `read`, `write` and `find_scans`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from pctx.data.io import arrays, kitti, las, ply
+from pctx.data.io.atomic import replacing
+from pctx.data.io.errors import ReadError
+from pctx.data.io.labelled import Labelled, label_cloud
+from pctx.data.io.las_file import LAS_MAGIC
+from pctx.data.labels import LabelSet
+from pctx.data.prediction import Prediction
+from pctx.geometry.points import PointCloud
+
+Reader = Callable[[Path], PointCloud]
+Writer = Callable[[Path, Labelled], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A row of the table.
+
+    Attributes:
+        read: None where the file is no scan, such as one of labels.
+        write: None where the format holds no labels.
+        magic: the first bytes of every such file, where they are always the same.
+        output: the suffix that a labelled scan of this format gets.
+    """
+
+    read: Reader | None = None
+    write: Writer | None = None
+    magic: bytes = b""
+    output: str = ""
+
+
+FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        ".las": Format(read=las.read_las, write=las.write_las, magic=LAS_MAGIC, output=".las"),
+        ".laz": Format(read=las.read_las, write=las.write_las, magic=LAS_MAGIC, output=".laz"),
+        ".ply": Format(read=ply.read_ply, write=ply.write_ply, magic=ply.MAGIC, output=".ply"),
+        ".bin": Format(read=kitti.read_kitti, output=".label"),
+        ".label": Format(write=kitti.write_label),
+        ".pcd.bin": Format(read=kitti.read_nuscenes, output=kitti.LIDARSEG),
+        kitti.LIDARSEG: Format(write=kitti.write_lidarseg),
+        ".npy": Format(read=arrays.read_npy, magic=arrays.NPY_MAGIC, output=".npz"),
+        ".npz": Format(
+            read=arrays.read_npz, write=arrays.write_npz, magic=arrays.NPZ_MAGIC, output=".npz"
+        ),
+    }
+)
+"""By the end of a file's name, in small letters; the longest one that fits counts."""
+
+READABLE = tuple(suffix for suffix, row in FORMATS.items() if row.read)
+WRITABLE = tuple(suffix for suffix, row in FORMATS.items() if row.write)
+_LABEL_FOLDER = "labels"
+
+
+def read(path: Path | str) -> PointCloud:
+    """Read a scan. Where the first bytes tell another format than the suffix, they are believed.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ReadError: it is a folder, empty, of no known format, cut short or corrupt.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise ReadError(f"{path} is a folder; give a file, one of {', '.join(READABLE)}")
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+    suffix = suffix_of(path)
+    row = FORMATS.get(suffix or "")
+    if row is None or row.read is None:
+        what = f"a {suffix} file holds no points" if row else "its suffix is not known"
+        raise ReadError(f"{path}: {what}; these are read: {', '.join(READABLE)}")
+    try:
+        with path.open("rb") as stream:
+            first = stream.read(8)
+        if not first:
+            raise ReadError(f"{path}: the file is empty")
+        if not (row.magic and first.startswith(row.magic)):
+            told = (r for r in FORMATS.values() if r.magic and first.startswith(r.magic))
+            row = next(told, row)
+        assert row.read is not None
+        # A number beyond float32 becomes infinite: an ordinary non-finite point.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return row.read(path)
+    except OSError as error:
+        raise ReadError(f"{path}: {error.strerror or error}") from error
+
+
+def write(
+    path: Path | str,
+    cloud: PointCloud,
+    *,
+    prediction: Prediction | None = None,
+    source: Path | str | None = None,
+    probabilities: bool = False,
+    entropy: bool = False,
+    overwrite: bool = False,
+) -> None:
+    """Write a cloud with the labels of a prediction, or with its own; it appears when it is whole.
+
+    Args:
+        path: the suffix says which format.
+        cloud: the points.
+        prediction: of every point of the cloud, in its order.
+        source: the file the cloud was read from. Of LAS and LAZ, a copy is written that differs
+            from it in the class only (and the new columns).
+        probabilities: write the probability of each class too.
+        entropy: write the entropy too.
+        overwrite: replace a file of this name.
+
+    Raises:
+        FileExistsError: the file exists and `overwrite` is False.
+        ValueError: the suffix is not known, the file is its own source, or the format cannot hold
+            a raw id or a column.
+    """
+    path, source = Path(path), None if source is None else Path(source)
+    labels = None if prediction is None else prediction.labels
+    check_output(path, labels, source=source, overwrite=overwrite)
+    labelled = label_cloud(
+        cloud, prediction, source=source, probabilities=probabilities, entropy=entropy
+    )
+    writer = FORMATS[suffix_of(path) or ""].write
+    assert writer is not None
+    with replacing(path, overwrite=overwrite) as beside:
+        writer(beside, labelled)
+
+
+def check_output(
+    path: Path,
+    labels: LabelSet | None = None,
+    *,
+    source: Path | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Find out before anything is computed whether `write` would refuse.
+
+    Raises:
+        FileExistsError, ValueError: as `write` does.
+    """
+    row = FORMATS.get(suffix_of(path) or "")
+    if row is None or row.write is None:
+        raise ValueError(
+            f"{path}: labels cannot be written to this suffix; these hold some: "
+            f"{', '.join(WRITABLE)}"
+        )
+    if path.is_dir():
+        raise FileExistsError(f"{path} is a folder; give the name of a file")
+    if path.exists():
+        if source is not None and source.exists() and path.samefile(source):
+            raise ValueError(f"{path} is the file that is read; write to another name")
+        if not overwrite:
+            raise FileExistsError(f"{path} exists already; --overwrite replaces it")
+    if labels is not None and row.magic == LAS_MAGIC and source is not None and las.is_las(source):
+        las.check_classes(source, [*(ids[0] for ids in labels.raw), labels.unlabeled])
+
+
+def suffix_of(path: Path) -> str | None:
+    """Give the longest suffix of the table with which a file's name ends."""
+    name = path.name.lower()
+    return max((s for s in FORMATS if name.endswith(s)), key=len, default=None)
+
+
+def output_suffix(path: Path) -> str:
+    """Give the suffix of the file that holds the labels of a scan."""
+    row = FORMATS.get(suffix_of(path) or "")
+    return row.output if row and row.output else ".npz"
+
+
+def find_scans(folder: Path) -> list[Path]:
+    """Find the scans in a folder and those below it, sorted.
+
+    Passed over are hidden files, those of no readable suffix, and those of a folder `labels`
+    that lies beside the folder of its scans.
+    """
+    return sorted(path for path in _files(folder, set()) if _is_scan(path))
+
+
+def _files(folder: Path, seen: set[str]) -> Iterator[Path]:
+    """Walk through links to folders too, but into none twice."""
+    if (real := os.path.realpath(folder)) in seen:
+        return
+    seen.add(real)
+    for path in folder.iterdir():
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            yield from _files(path, seen)
+        else:
+            yield path
+
+
+def _is_scan(path: Path) -> bool:
+    row = FORMATS.get(suffix_of(path) or "")
+    if row is None or row.read is None:
+        return False
+    beside = (path.parent.parent / name for name in ("points", "velodyne"))
+    return path.parent.name != _LABEL_FOLDER or not any(folder.is_dir() for folder in beside)

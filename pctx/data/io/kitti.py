@@ -1,0 +1,175 @@
+"""Driving scans: KITTI and nuScenes `.bin`, with the label files beside them.
+
+n points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from pctx.data.io.errors import ReadError
+from pctx.data.io.labelled import Labelled
+from pctx.geometry.points import PointCloud
+
+LIDARSEG = "_lidarseg.bin"
+_NUSCENES_INTENSITY = 255.0
+"""nuScenes states intensity as 0..255, KITTI as 0..1."""
+_MOST_RINGS = 255
+_FEWEST_COLORED = 16
+"""Points below which six columns cannot be told from others by what they hold."""
+_FARTHEST = 1e6
+"""Metres. No sensor frame reaches that far: larger numbers are bytes of another meaning."""
+
+
+def read_kitti(path: Path) -> PointCloud:
+    """Read float32 x, y, z, intensity, and the labels of `STEM.label` where there is one.
+
+    The label file lies beside the scan, or in `../labels` of a folder `velodyne`. Five columns
+    (nuScenes: a whole-numbered ring) and six (x, y, z, colours) are told apart by what they hold.
+
+    Raises:
+        ReadError: the bytes are no such columns, or the labels are of another number of points.
+    """
+    size = path.stat().st_size
+    for columns, fits in ((5, _is_nuscenes), (6, _is_colored), (4, _is_kitti)):
+        if size % (4 * columns) == 0:
+            table = np.fromfile(path, dtype="<f4").reshape(-1, columns)
+            if fits(table):
+                return _with_labels(path, _cloud(table))
+    raise ReadError(
+        f"{path}: {size} bytes are no scan of 4 float32 columns (x, y, z, intensity; 16 bytes a "
+        "point) nor of 5 (with the ring; 20 bytes)"
+    )
+
+
+def read_nuscenes(path: Path) -> PointCloud:
+    """Read float32 x, y, z, intensity 0..255, ring, and the labels of `STEM_lidarseg.bin` beside.
+
+    Raises:
+        ReadError: the bytes are no such columns, or the labels are of another number of points.
+    """
+    size = path.stat().st_size
+    if size % 20 or not _is_nuscenes(table := np.fromfile(path, dtype="<f4").reshape(-1, 5)):
+        raise ReadError(
+            f"{path}: {size} bytes are no scan of 5 float32 columns (x, y, z, intensity, ring; "
+            "20 bytes a point)"
+        )
+    cloud = _cloud(table)
+    companion = path.with_name(path.name[: -len(".pcd.bin")] + LIDARSEG)
+    if companion.is_file():
+        label = np.fromfile(companion, dtype=np.uint8)
+        _check_count(path, companion, len(cloud), len(label))
+        cloud = replace(cloud, label=label.astype(np.int64))
+    return cloud
+
+
+def write_label(path: Path, labelled: Labelled) -> None:
+    """Write SemanticKITTI labels: uint32, the raw id in the low and the instance in the high half.
+
+    Raises:
+        ValueError: an id or an instance needs more than 16 bits.
+    """
+    label = _ids(path, labelled, 2**16 - 1)
+    instance = labelled.cloud.instance
+    if instance is None:
+        instance = np.zeros(len(label), dtype=np.int64)
+    if len(instance) and not 0 <= instance.min() <= instance.max() < 2**16:
+        raise ValueError(f"{path.name}: a .label file holds instances 0 to 65535")
+    (label | instance << 16).astype("<u4").tofile(path)
+
+
+def write_lidarseg(path: Path, labelled: Labelled) -> None:
+    """Write nuScenes labels: one byte a point.
+
+    Raises:
+        ValueError: an id is above 255.
+    """
+    _ids(path, labelled, 255).astype(np.uint8).tofile(path)
+
+
+def _ids(path: Path, labelled: Labelled, largest: int) -> np.ndarray:
+    label = labelled.cloud.label
+    if label is None:
+        raise ValueError(f"{path.name}: the cloud has no labels to write")
+    if labelled.added:
+        raise ValueError(
+            f"{path.name}: a file of labels has no room for {next(iter(labelled.added))}; write "
+            ".laz, .ply or .npz"
+        )
+    if len(label) and not 0 <= label.min() <= label.max() <= largest:
+        wrong = label.min() if label.min() < 0 else label.max()
+        raise ValueError(f"{path.name}: raw id {wrong} does not fit into 0 to {largest}")
+    return label
+
+
+def _cloud(table: np.ndarray) -> PointCloud:
+    xyz, intensity = table[:, :3], table[:, 3]
+    if table.shape[1] == 6:
+        scale = 255 if table[:, 3:].max(initial=0) <= 1 else 1
+        color = np.rint(table[:, 3:] * scale).astype(np.uint8)
+        return PointCloud.from_xyz(xyz, color=color)
+    if table.shape[1] == 5:
+        ring = table[:, 4].astype(np.int16)
+        intensity = intensity / np.float32(_NUSCENES_INTENSITY)
+        return PointCloud.from_xyz(xyz, intensity=intensity, extra={"ring": ring})
+    return PointCloud.from_xyz(xyz, intensity=intensity.copy())
+
+
+def _with_labels(path: Path, cloud: PointCloud) -> PointCloud:
+    places = [path.with_suffix(".label")]
+    if path.parent.name == "velodyne":
+        places.append(path.parent.parent / "labels" / f"{path.stem}.label")
+    companion = next((place for place in places if place.is_file()), None)
+    if companion is None:
+        return cloud
+    size = companion.stat().st_size
+    if size % 4:
+        raise ReadError(f"{companion}: {size} bytes are no uint32 labels (4 bytes a point)")
+    word = np.fromfile(companion, dtype="<u4").astype(np.int64)
+    _check_count(path, companion, len(cloud), len(word))
+    return replace(cloud, label=word & 0xFFFF, instance=word >> 16)
+
+
+def _check_count(scan: Path, companion: Path, points: int, labels: int) -> None:
+    if points != labels:
+        raise ReadError(f"{companion}: {labels} labels for the {points} points of {scan.name}")
+
+
+def _is_kitti(table: np.ndarray) -> bool:
+    return _is_position(table[:, :3]) and _within(table[:, 3], 0, 2**16)
+
+
+def _is_nuscenes(table: np.ndarray) -> bool:
+    ring = table[:, 4]
+    return (
+        _is_position(table[:, :3])
+        and _within(table[:, 3], 0, _NUSCENES_INTENSITY)
+        and _within(ring, 0, _MOST_RINGS)
+        and bool((ring == np.rint(ring)).all())
+        # Nothing but zeros would pass for rings in a file of four columns too.
+        and (bool(ring.any()) or table.nbytes % 16 != 0)
+    )
+
+
+def _is_colored(table: np.ndarray) -> bool:
+    color = table[:, 3:]
+    if len(table) < _FEWEST_COLORED or not _is_position(table[:, :3]):
+        return False
+    if not (color.any() and np.isfinite(color).all()):
+        return False
+    whole = _within(color, 0, 255) and bool((color == np.rint(color)).all())
+    return whole or _within(color, 0, 1)
+
+
+def _within(column: np.ndarray, low: float, high: float) -> bool:
+    return not ((column < low) | (column > high)).any()  # NaN is met: a point without an echo
+
+
+def _is_position(xyz: np.ndarray) -> bool:
+    """Tell metres from other bytes: no huge and no vanishing numbers; non-finite ones are met."""
+    size = np.abs(xyz[np.isfinite(xyz)])
+    tiny = (size > 0) & (size < 1e-20)
+    return bool((size < _FARTHEST).all()) and not tiny.any()

@@ -1,0 +1,94 @@
+"""LAS 1.0 to 1.4 and LAZ: read into a cloud, and written as a copy with other classes.
+
+A copy shares every byte with its source but the class of each point, the compressed form of the
+points, and what says where the parts behind them begin. n points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from pctx.data.io import copc, las_points
+from pctx.data.io.columns import cloud_from_columns
+from pctx.data.io.labelled import Labelled
+from pctx.data.io.las_file import LAS_MAGIC, read_las_file, read_las_front, write_las_file
+from pctx.data.io.las_new import NEW_FORMAT, new_las_file
+from pctx.geometry.points import PointCloud
+
+
+def read_las(path: Path) -> PointCloud:
+    """Read every field of every point.
+
+    The label is the classification, intensity is as stored, colours become 8-bit; what else a point
+    has goes to `extra` under the names of `las_points.columns`. Colours and nir that are all 0 are
+    absent: formats that hold them are also used where there are none.
+
+    Raises:
+        ReadError: it is no LAS or LAZ file, or holds less than its header says.
+    """
+    file = read_las_file(path)
+    return cloud_from_columns(las_points.columns(file), las_points.positions(file))
+
+
+def write_las(path: Path, labelled: Labelled) -> None:
+    """Write LAZ where the name ends in .laz, else LAS: a copy of a source of this kind, or anew.
+
+    A new file is LAS 1.4 with coordinates to a millimetre (to 0.01 mm below 100 m). Intensities up
+    to 1 are stretched to 16 bits. A non-finite point is put at the origin and flagged as withheld.
+
+    Raises:
+        ValueError: a class code does not fit, or the source has another number of points.
+    """
+    compressed = path.name.lower().endswith(".laz")
+    source = labelled.source
+    if source is None or not is_las(source):
+        cloud = labelled.whole
+        if cloud.label is not None:
+            _check_classes(path, NEW_FORMAT, np.unique(cloud.label).tolist())
+        file = new_las_file(cloud)
+        write_las_file(file.with_compression(True) if compressed else file, path)
+        return
+    before = read_las_file(source)
+    if len(before.points) != len(labelled.cloud):
+        raise ValueError(
+            f"{source} has {len(before.points)} points, the cloud to write {len(labelled.cloud)}"
+        )
+    file = before
+    if (label := labelled.cloud.label) is not None:
+        _check_classes(source, file.point_format, np.unique(label).tolist())
+        file = las_points.with_classes(file, label)
+    if labelled.added:
+        try:
+            file = las_points.with_extra(file, labelled.added)
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from error
+    if compressed != file.compressed or (compressed and file.extra_size != before.extra_size):
+        file = file.with_compression(compressed)
+    if copc.is_copc(file) and not compressed:
+        file = copc.without_copc(file)
+    written = write_las_file(file, path)
+    if copc.is_copc(written):
+        copc.relocate(path, before, written)
+
+
+def is_las(path: Path) -> bool:
+    """Whether a file begins as LAS and LAZ files do."""
+    with path.open("rb") as stream:
+        return stream.read(4) == LAS_MAGIC
+
+
+def check_classes(source: Path, codes: Iterable[int]) -> None:
+    """Raise ValueError where a copy of a LAS file cannot hold a class code."""
+    _check_classes(source, read_las_front(source).point_format, codes)
+
+
+def _check_classes(path: Path, point_format: int, codes: Iterable[int]) -> None:
+    largest = las_points.largest_class(point_format)
+    if wrong := [code for code in codes if not 0 <= code <= largest]:
+        raise ValueError(
+            f"{path}: class {wrong[0]} does not fit into point format {point_format}, which holds "
+            f"0 to {largest}; write .ply or .npz, or give the class another raw id in the card"
+        )
