@@ -12,6 +12,10 @@ from typing import Any
 import pctx
 
 
+class UsageError(ValueError):
+    """The command line asks for something that cannot be meant; exit code 2."""
+
+
 @dataclass
 class TrainConfig:
     """The keys of `train.yaml`; a key that is not here is refused."""
@@ -56,6 +60,7 @@ def run_composed(name: str, overrides: Sequence[str], task: Callable[[Any, Path]
     """
     import hydra
     from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
 
     register_schemas()
     # Hydra would print a failure itself and exit; raised, it becomes one sentence.
@@ -65,6 +70,8 @@ def run_composed(name: str, overrides: Sequence[str], task: Callable[[Any, Path]
 
     def entry(config: Any) -> None:
         try:
+            if missing := sorted(OmegaConf.missing_keys(config)):
+                raise UsageError(f"{missing[0]} is needed: add {missing[0]}=…")
             task(config, Path(HydraConfig.get().runtime.output_dir))
         except (Exception, KeyboardInterrupt) as error:
             failures.append(error)

@@ -101,7 +101,7 @@ def _print(file: Path, facts: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(show_header=False, box=None, title=str(file), title_justify="left")
+    table = Table(show_header=False, box=None)
     table.add_column(style="bold")
     table.add_column()
     points = f"{facts['points']:,}"
@@ -118,4 +118,6 @@ def _print(file: Path, facts: dict[str, Any]) -> None:
         table.add_row("grid size", f"{facts['suggested_grid_size']:g} m to start with")
     for code, count in facts.get("classes", {}).items():
         table.add_row(f"class {code}", f"{count:,} ({100 * count / facts['points']:.1f} %)")
-    Console().print(table)
+    console = Console()
+    console.print(str(file), style="bold", soft_wrap=True, highlight=False)
+    console.print(table)

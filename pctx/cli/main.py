@@ -6,10 +6,13 @@ import logging
 import os
 import sys
 import warnings
+from dataclasses import fields
+from difflib import get_close_matches
 
 import typer
 
 from pctx.cli import demo, doctor, evaluate, info, predict, train, view
+from pctx.cli.config import TrainConfig, UsageError
 
 app = typer.Typer(
     name="pctx",
@@ -21,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+_ON_PURPOSE = (ValueError, OSError, FloatingPointError, ImportError, RuntimeError)
 _OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app.command(epilog=demo.EXAMPLES)(demo.demo)
@@ -63,20 +67,41 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
+        if _is_hydras(error) and isinstance(error.__cause__, _ON_PURPOSE):
+            error = error.__cause__  # raised by what Hydra was asked to make
         _fail(_sentence(error), _exit_code(error))
 
 
 def _sentence(error: BaseException) -> str:
-    """Take the innermost cause that was raised on purpose, in one line."""
+    """Say in one line what went wrong."""
     text = " ".join(str(error).split())
-    if isinstance(error, KeyError | AssertionError | TypeError | AttributeError | IndexError):
+    if _is_hydras(error):
+        return _hydra_sentence(text)
+    if not isinstance(error, _ON_PURPOSE):
         return f"internal error: {type(error).__name__}: {text} (PCTX_DEBUG=1 shows where)"
     return text or type(error).__name__
 
 
+def _hydra_sentence(text: str) -> str:
+    text = text.split(" Config search path:")[0]
+    if text.startswith("Could not override "):
+        key = text.split("'")[1]
+        close = get_close_matches(key, (f.name for f in fields(TrainConfig)), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return f"there is no key {key!r} in the configuration{hint} (--cfg job shows all)"
+    text = text.split(" full_key:")[0]
+    if "Missing mandatory value: " in text:
+        key = text.split("Missing mandatory value: ")[1]
+        return f"{key} is needed: add {key}=…"
+    return text
+
+
 def _exit_code(error: BaseException) -> int:
-    hydra = type(error).__module__.split(".")[0] in ("hydra", "omegaconf")
-    return 2 if hydra else 1
+    return 2 if _is_hydras(error) or isinstance(error, UsageError) else 1
+
+
+def _is_hydras(error: BaseException) -> bool:
+    return type(error).__module__.split(".")[0] in ("hydra", "omegaconf")
 
 
 def _fail(sentence: str, code: int) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pctx.cli.config import pick_device
+from pctx.cli.config import UsageError, pick_device
 
 if TYPE_CHECKING:
     from pctx.data.labels import LabelSet
@@ -131,7 +131,7 @@ def _jobs(
     """Pair files with what is written of them; name the inputs that cannot be done.
 
     Raises:
-        typer.BadParameter: two inputs would be written to one file, or a file would be replaced.
+        UsageError: two inputs would be written to one file, or a file would be replaced.
     """
     from pctx.data.io.formats import find_scans, output_suffix
 
@@ -157,12 +157,12 @@ def _jobs(
     seen: dict[Path, Path] = {}
     for job in jobs:
         if job.target in seen:
-            raise typer.BadParameter(
+            raise UsageError(
                 f"{seen[job.target]} and {job.source} would both be written to {job.target}"
             )
         seen[job.target] = job.source
         if job.target.exists() and not overwrite:
-            raise typer.BadParameter(f"{job.target} exists already; --overwrite replaces it")
+            raise UsageError(f"{job.target} exists already; --overwrite replaces it")
     return jobs, failed
 
 
@@ -192,7 +192,7 @@ def _fill(pairs: list[str]) -> dict[str, float]:
         try:
             values[name] = float(value)
         except ValueError:
-            raise typer.BadParameter(
+            raise UsageError(
                 f"--fill takes FIELD=NUMBER, such as intensity=0; found {pair!r}"
             ) from None
     return values
@@ -205,7 +205,7 @@ def _class_numbers(names: str | None, labels: LabelSet) -> list[int] | None:
     for name in wanted:
         if name not in labels.names:
             known = ", ".join(labels.names)
-            raise typer.BadParameter(f"the model has no class {name!r}; it has {known}")
+            raise UsageError(f"the model has no class {name!r}; it has {known}")
     return [labels.names.index(name) for name in wanted]
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pctx.cli.config import UsageError
+
 if TYPE_CHECKING:
     from pctx.data.labels import LabelSet
     from pctx.inference.predictor import Predictor
@@ -104,5 +106,5 @@ def _predictor(model: Path) -> Predictor:
 def _size(text: str) -> tuple[int, int]:
     parts = text.lower().split("x")
     if len(parts) != 2 or not all(part.isdigit() for part in parts):
-        raise typer.BadParameter(f"--size takes WIDTHxHEIGHT, such as 1600x1200; found {text!r}")
+        raise UsageError(f"--size takes WIDTHxHEIGHT, such as 1600x1200; found {text!r}")
     return int(parts[0]), int(parts[1])
