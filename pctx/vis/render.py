@@ -12,10 +12,9 @@ from pctx.data.io.atomic import replacing
 from pctx.data.labels import LabelSet
 from pctx.data.prediction import Prediction
 from pctx.geometry.points import PointCloud
-from pctx.vis.camera import frame
 from pctx.vis.figure import DARK, draw, strip_height
 from pctx.vis.palette import RGB
-from pctx.vis.scene import Scene, make_scene, same_points
+from pctx.vis.scene import Scene, make_scene
 
 _FORMATS = (".png", ".jpg", ".jpeg", ".webp")
 _GAP = 4  # pixels between the figures of a row
@@ -139,15 +138,12 @@ def draw_row(
         raise ValueError("a row of pictures needs at least one scene")
     columns = columns or len(scenes)
     rows = math.ceil(len(scenes) / columns)
+    # One height for all legends: figures of the same points then have the same camera.
     strip = max(strip_height(scene, size) for scene in scenes)
-    aspect = size[0] / max(1, size[1] - strip)
-    shared = frame(scenes[0].coord, view=view, aspect=aspect) if same_points(scenes) else None
     wide, high = size[0] + _GAP, size[1] + _GAP
     sheet = Image.new("RGB", (columns * wide - _GAP, rows * high - _GAP), background)
     for i, scene in enumerate(scenes):
-        figure = draw(
-            scene, size=size, view=view, camera=shared, background=background, strip=strip
-        )
+        figure = draw(scene, size=size, view=view, background=background, strip=strip)
         sheet.paste(figure, (i % columns * wide, i // columns * high))
     return sheet
 

@@ -26,6 +26,9 @@ T = TypeVar("T")
 ROBUST_RANGE = (2.0, 98.0)
 """Percentiles that a ramp spans: a few stray values do not wash out the rest."""
 
+CENTER_SAMPLE = 100_000
+"""Points whose median becomes the origin."""
+
 FAR = 4.0
 """Widths of the middle 95 per cent beyond which a point is too far off for a window or a page."""
 
@@ -58,7 +61,7 @@ class Scene:
     """Points and colours, with the words beside them. Pictures, pages and windows show scenes.
 
     Attributes:
-        coord: (n, 3) float32, metres, finite; their median is the origin.
+        coord: (n, 3) float32, metres, finite; the origin is their median, more or less.
         color: (n, 3) uint8.
         title: usually the file.
         subject: what the colours show.
@@ -337,7 +340,8 @@ def _scene(
 ) -> Scene:
     finite = cloud.finite
     coord = cloud.coord[finite].astype(np.float64)
-    center = np.median(coord, axis=0) if len(coord) else np.zeros(3)
+    sample = coord[:: max(1, len(coord) // CENTER_SAMPLE)]
+    center = np.median(sample, axis=0) if len(sample) else np.zeros(3)
     if lost := len(cloud) - len(coord):
         lost_note = f"{lost:,} points without a position left out"
         note = f"{note}; {lost_note}" if note else lost_note

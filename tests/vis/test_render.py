@@ -187,11 +187,13 @@ def test_a_size_too_small_is_refused(street, tmp_path):
         render(street, None, tmp_path / "a.png", size=(8, 8))
 
 
-def test_a_row_shows_the_same_points_at_the_same_place(street):
-    scene = make_scene(street, color="height")
-    row = np.asarray(draw_row([scene, scene], size=SMALL)).astype(int)
+def test_a_row_shows_the_same_points_at_the_same_place_whatever_the_legend(street, labels):
+    cars = replace(street, label=np.full(400, 10))
+    scenes = [make_scene(cars, labels=labels), make_scene(cars, color="height")]
+    scenes = [replace(scene, color=np.full((400, 3), 200, np.uint8)) for scene in scenes]
+    row = np.asarray(draw_row(scenes, size=SMALL))
     assert row.shape == (240, 644, 3)
-    assert (row[:, :320] == row[:, 324:]).all()
+    assert (row[50:150, :320] == row[50:150, 324:]).all()
 
 
 def test_scenes_of_other_clouds_stand_in_a_grid_of_the_size_asked_for(street, tmp_path):

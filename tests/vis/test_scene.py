@@ -115,6 +115,13 @@ def test_survey_coordinates_are_recentred_and_the_shift_is_kept():
     assert len(np.unique(scene.coord[:, 0])) == 2
 
 
+def test_the_middle_of_the_points_becomes_the_origin(street):
+    far = replace(street, coord=street.coord + np.float32(3000))
+    scene = make_scene(far)
+    assert np.abs(np.median(scene.coord, axis=0)).max() < 1e-3
+    assert np.abs(scene.coord + scene.shift - far.xyz).max() < 1e-3
+
+
 def test_height_is_that_of_the_file():
     xyz = np.array([[0.0, 0.0, 5000.0], [0.0, 0.0, 5010.0]])
     scale = make_scene(PointCloud.from_xyz(xyz), color="height").scale
