@@ -1,0 +1,284 @@
+"""The table of formats: reading what was written, the real files, and refusals."""
+
+import ast
+import csv
+import os
+
+import numpy as np
+import pytest
+
+import pctx
+from pctx.data.io.errors import ReadError
+from pctx.data.io.formats import (
+    FORMATS,
+    READABLE,
+    WRITABLE,
+    check_output,
+    find_scans,
+    output_suffix,
+    read,
+    suffix_of,
+    write,
+)
+from pctx.data.labels import LabelSet
+from pctx.data.prediction import Prediction
+from pctx.geometry.points import PointCloud
+
+BOTH = [suffix for suffix in READABLE if suffix in WRITABLE]
+NO_CLOUDS = {"labels", "semantic_mask"}
+READ_BUT_NOT_BY_OTHERS = {
+    # Files that the tool with which the manifest was made could not read, and their points.
+    "simple-laszip-compressor-version-1.2r0.laz": 1065,
+    "simple_text.ply": 3,
+    "PLYascii.ply": 4,
+}
+LABELS = LabelSet(names=("a", "b"), colors=((255, 0, 0), (0, 0, 255)), raw=((2,), (6,)))
+
+
+def full_cloud(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    return PointCloud.from_xyz(
+        rng.uniform(-50, 50, (n, 3)) + np.array([7e5, 6e6, 100]),
+        color=rng.integers(1, 256, (n, 3)).astype(np.uint8),
+        intensity=rng.integers(2, 60000, n).astype(np.float32),
+        normal=rng.normal(size=(n, 3)).astype(np.float32),
+        label=rng.integers(0, 32, n),
+        instance=rng.integers(0, 1000, n),
+        extra={"ring": rng.integers(0, 64, n).astype(np.int16), "omega": rng.random(n)},
+    )
+
+
+def manifest(real_data):
+    with (real_data / "MANIFEST.tsv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
+            if suffix_of(real_data / row["path"]) in READABLE:
+                yield real_data / row["path"], row
+
+
+def check(path, row):
+    """A file is read to the points and labels that its row says, or is an error that names it."""
+    other = READ_BUT_NOT_BY_OTHERS.get(path.name)
+    whole = row["points"] and "BROKEN: truncated" not in row["notes"]
+    whole = whole and "BROKEN: header says" not in row["notes"] and "no x/y/z" not in row["notes"]
+    whole = whole and path.parent.name not in NO_CLOUDS and "_labels_" not in path.name
+    if not whole and other is None:
+        with pytest.raises(ReadError) as error:
+            read(path)
+        assert str(path) in str(error.value) and "\n" not in str(error.value)
+        return
+    cloud = read(path)
+    assert len(cloud) == (other or int(row["points"])), path
+    if row["has_labels"] == "yes":
+        codes, counts = np.unique(cloud.label, return_counts=True)
+        found = dict(zip(codes.tolist(), counts.tolist(), strict=True))
+        assert found == ast.literal_eval(row["label_histogram"]), path
+
+
+def test_real_files_are_read_to_their_points_and_labels_or_are_errors(real_data):
+    for path, row in manifest(real_data):
+        if path.stat().st_size < 50_000:
+            check(path, row)
+
+
+@pytest.mark.slow
+def test_every_real_file_is_read_to_its_points_and_labels_or_is_an_error(real_data):
+    for path, row in manifest(real_data):
+        check(path, row)
+
+
+@pytest.mark.parametrize("suffix", BOTH)
+@pytest.mark.parametrize("n", [0, 1, 200])
+def test_reading_what_was_written_gives_the_cloud(suffix, n, tmp_path):
+    cloud = full_cloud(n)
+    path = tmp_path / f"cloud{suffix}"
+    write(path, cloud)
+    back = read(path)
+    assert np.allclose(back.xyz, cloud.xyz, rtol=0, atol=0.0006)
+    for name in ("color", "intensity", "normal", "label", "instance"):
+        found = getattr(back, name)
+        if n or found is not None:  # colours that are all 0, as none are, are absent in LAS
+            assert np.array_equal(found, getattr(cloud, name)), name
+    for name, column in cloud.extra.items():
+        assert np.array_equal(back.extra[name], column), name
+
+
+@pytest.mark.parametrize("suffix", BOTH)
+def test_a_prediction_is_written_with_what_is_asked_for(suffix, tmp_path):
+    cloud = full_cloud(50)
+    rng = np.random.default_rng(0)
+    pred = Prediction(
+        label=rng.integers(-1, 2, 50),
+        labels=LABELS,
+        probability=rng.random((50, 2)).astype(np.float32),
+        entropy=rng.random(50).astype(np.float32),
+    )
+    for probabilities in (False, True):
+        for entropy in (False, True):
+            path = tmp_path / f"{probabilities}{entropy}{suffix}"
+            write(path, cloud, prediction=pred, probabilities=probabilities, entropy=entropy)
+            back = read(path)
+            assert np.array_equal(back.label, pred.raw)
+            assert ("probability_b" in back.extra) == probabilities
+            assert ("entropy" in back.extra) == entropy
+            if entropy:
+                assert np.array_equal(back.extra["entropy"], pred.entropy)
+
+
+def test_the_public_names_are_these():
+    assert pctx.read is read and pctx.write is write
+
+
+def test_nothing_is_replaced_unless_asked(tmp_path):
+    cloud = full_cloud(5)
+    path = tmp_path / "a.ply"
+    path.write_bytes(b"mine")
+    with pytest.raises(FileExistsError, match=r"a.ply.*--overwrite"):
+        write(path, cloud)
+    assert path.read_bytes() == b"mine"
+    write(path, cloud, overwrite=True)
+    assert len(read(path)) == 5
+    assert [p.name for p in tmp_path.iterdir()] == ["a.ply"]
+
+
+@pytest.mark.parametrize("link", [None, "symlink", "hardlink"])
+def test_the_input_is_never_the_output(link, tmp_path):
+    source = tmp_path / "a.laz"
+    write(source, full_cloud(5))
+    before, target = source.read_bytes(), tmp_path / ("b.laz" if link else "a.laz")
+    if link == "symlink":
+        target.symlink_to(source)
+    elif link == "hardlink":
+        os.link(source, target)
+    with pytest.raises(ValueError, match="is the file that is read"):
+        write(target, read(source), source=source, overwrite=True)
+    assert source.read_bytes() == before
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path):
+    cloud = PointCloud(coord=np.zeros((2, 3), np.float32), label=np.array([0, 256]))
+    for suffix in (".las", ".laz", "_lidarseg.bin"):
+        with pytest.raises(ValueError, match="256"):
+            write(tmp_path / "new" / f"a{suffix}", cloud)
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+
+
+def test_unknown_suffixes_list_the_known_ones(tmp_path):
+    (tmp_path / "a.dat").write_bytes(b"1 2 3")
+    with pytest.raises(ReadError, match=r"a.dat: its suffix is not known.*\.las, .*\.npz"):
+        read(tmp_path / "a.dat")
+    (tmp_path / "a.label").write_bytes(b"1234")
+    with pytest.raises(ReadError, match=r"a .label file holds no points"):
+        read(tmp_path / "a.label")
+    with pytest.raises(ValueError, match=r"cannot be written.*\.las.*\.label"):
+        write(tmp_path / "a.bin", full_cloud(3))
+
+
+@pytest.mark.parametrize("suffix", READABLE)
+def test_what_is_no_file_of_points_is_one_sentence(suffix, tmp_path):
+    path = tmp_path / f"a{suffix}"
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        read(path)
+    path.write_bytes(b"")
+    with pytest.raises(ReadError, match="empty"):
+        read(path)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR and more of it than seven bytes")
+    with pytest.raises(ReadError, match=path.name):
+        read(path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ReadError, match="is a folder"):
+        read(path)
+    with pytest.raises((FileExistsError, ValueError)):
+        write(path, full_cloud(3), overwrite=True)
+
+
+@pytest.mark.parametrize("suffix", BOTH)
+@pytest.mark.parametrize("wrong", BOTH)
+def test_contents_are_believed_before_the_suffix(suffix, wrong, tmp_path):
+    write(tmp_path / f"a{suffix}", full_cloud(7))
+    (tmp_path / f"a{suffix}").rename(tmp_path / f"b{wrong}")
+    assert len(read(tmp_path / f"b{wrong}")) == 7
+
+
+@pytest.mark.parametrize("suffix", [*BOTH, ".npy"])
+def test_a_damaged_file_is_read_or_is_an_error_and_nothing_else(suffix, tmp_path):
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".npy":
+        np.save(path, np.random.default_rng(0).random((50, 4)))
+    else:
+        write(path, full_cloud(50))
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(150):
+        data = bytearray(whole)
+        for at in rng.integers(0, min(len(data), 600), rng.integers(1, 4)):
+            data[at] = rng.integers(256)
+        if rng.random() < 0.3:
+            del data[rng.integers(1, len(data)) :]
+        path.write_bytes(data)
+        try:
+            read(path)
+        except ReadError as error:
+            assert str(path) in str(error) and "\n" not in str(error)
+
+
+def test_a_prediction_of_other_points_is_refused(tmp_path):
+    pred = Prediction(label=np.zeros(4, np.int64), labels=LABELS)
+    with pytest.raises(ValueError, match="4 points, the cloud 5"):
+        write(tmp_path / "a.ply", full_cloud(5), prediction=pred)
+    with pytest.raises(ValueError, match="no entropy"):
+        write(tmp_path / "a.ply", full_cloud(4), prediction=pred, entropy=True)
+    with pytest.raises(ValueError, match="no probabilities"):
+        write(tmp_path / "a.ply", full_cloud(4), prediction=pred, probabilities=True)
+
+
+def test_kept_labels_keep_their_colours(tmp_path):
+    pred = Prediction(label=np.array([0, 1, 0]), labels=LABELS, kept=np.array([-1, 2, 99]))
+    write(tmp_path / "a.ply", full_cloud(3), prediction=pred)
+    back = read(tmp_path / "a.ply")
+    assert back.label.tolist() == [2, 2, 99]
+    assert back.color[:2].tolist() == [[255, 0, 0], [255, 0, 0]]
+    assert back.color[2].tolist() not in [[255, 0, 0], [0, 0, 255]]
+
+
+def test_refusals_come_before_anything_is_computed(tmp_path):
+    write(tmp_path / "a.ply", full_cloud(3))
+    with pytest.raises(FileExistsError):
+        check_output(tmp_path / "a.ply")
+    with pytest.raises(ValueError, match="cannot be written"):
+        check_output(tmp_path / "a.xyz")
+    with pytest.raises(ValueError, match="is the file that is read"):
+        check_output(tmp_path / "a.ply", source=tmp_path / "a.ply", overwrite=True)
+    check_output(tmp_path / "b.ply", LABELS, source=tmp_path / "a.ply")
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [
+        ("a.las", ".las"),
+        ("A.LAZ", ".laz"),
+        ("a.copc.laz", ".laz"),
+        ("a.bin", ".label"),
+        ("a.pcd.bin", "_lidarseg.bin"),
+        ("a.npy", ".npz"),
+        ("a.ply", ".ply"),
+    ],
+)
+def test_labels_go_to_a_format_that_holds_them(name, suffix, tmp_path):
+    assert output_suffix(tmp_path / name) == suffix
+    assert FORMATS[suffix].write is not None
+
+
+def test_scans_are_found_sorted_and_without_their_labels(tmp_path):
+    for name in (
+        "velodyne/000001.bin", "velodyne/000000.bin", "labels/000000.label", "b.LAZ", "a.ply",
+        "notes.txt", ".hidden.laz", ".cache/x.laz", "deep/er/c.npz", "d.pcd.bin",
+        "d_lidarseg.bin", "npy/points/1.npy", "npy/labels/1.npy", "my/labels/e.laz",
+    ):  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "deep" / "loop").symlink_to(tmp_path)
+    found = [p.relative_to(tmp_path).as_posix() for p in find_scans(tmp_path)]
+    assert found == [
+        "a.ply", "b.LAZ", "d.pcd.bin", "deep/er/c.npz", "my/labels/e.laz", "npy/points/1.npy",
+        "velodyne/000000.bin", "velodyne/000001.bin",
+    ]  # fmt: skip
