@@ -101,7 +101,7 @@ def kernel_maps(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Columns:
-    """Voxels sorted by column, then z. A margin of `radius` keeps taps from wrapping round.
+    """Voxels sorted by column, then z. A margin of `radius` below each keeps taps from wrapping.
 
     order: the row at each sorted place. number: ascending; columns one y apart differ by 1, one x
     apart by `row`. first: the first place of each column. rank: the column of each place. key:
@@ -121,9 +121,9 @@ def _sort_into_columns(grid_coord: Tensor, offsets: Tensor, radius: int) -> _Col
     n, b = len(grid_coord), len(offsets) - 1
     batch = batch_from_offsets(offsets, n)
     cells = grid_coord.long() - cloud_minimum(grid_coord, offsets).index_select(0, batch)
-    # One host sync.
+    # A host sync, as in places() below.
     extent = cells.amax(0).tolist() if n else [0, 0, 0]
-    width, row, height = (largest + 1 + 2 * radius for largest in extent)
+    width, row, height = (largest + 1 + radius for largest in extent)
     x, y, z = (cells + radius).unbind(1)
     number = (batch * width + x) * row + y
     order = argsort_pairs(number, (b * width * row).bit_length(), z, height.bit_length())
