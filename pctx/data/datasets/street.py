@@ -21,8 +21,8 @@ _SPLITS = ("train", "val", "test")
 class StreetDataset(ScanDataset):
     """Scans of simulated streets, named "street/SPLIT/NUMBER"; sensors take turns.
 
-    A seed, a split and a number always give the same scan, in any order and on any machine; no
-    two splits share a street.
+    A seed, a split and a number always give the same scan, whatever was read before (another kind
+    of processor may round a point to the next millimetre); no two splits share a street.
     """
 
     def __init__(

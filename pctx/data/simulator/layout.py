@@ -50,22 +50,22 @@ STYLES = (
     Style(  # a suburb: gardens, hedges, driveways
         half=(2.9, 4.4), verge=(1.0, 2.5), no_verge=0.6, walk=(1.3, 2.6), no_walk=0.05,
         front=(2.5, 9.0), no_front=0.05, bank=(-0.06, 0.06), square=0.0, lot=0.06, drive=0.6,
-        houses=0.85, storeys=(1, 2), parked=(0.05, 0.4), green=1.3,
+        houses=0.85, storeys=(1, 2), parked=(0.05, 0.4), green=1.7,
     ),
     Style(  # a town street: closed facades, wide walks, parked cars
         half=(3.6, 6.5), verge=(1.5, 3.0), no_verge=0.75, walk=(2.0, 5.0), no_walk=0.0,
         front=(1.0, 4.0), no_front=0.65, bank=(0.0, 0.03), square=0.12, lot=0.1, drive=0.1,
-        houses=1.0, storeys=(2, 5), parked=(0.2, 0.75), green=0.7,
+        houses=1.0, storeys=(2, 5), parked=(0.2, 0.75), green=1.0,
     ),
     Style(  # an avenue: broad green strips and blocks set back from the street
         half=(4.5, 8.5), verge=(1.5, 6.0), no_verge=0.15, walk=(1.6, 3.5), no_walk=0.05,
         front=(4.0, 16.0), no_front=0.05, bank=(-0.1, 0.08), square=0.05, lot=0.3, drive=0.1,
-        houses=0.55, storeys=(2, 6), parked=(0.0, 0.3), green=1.6,
+        houses=0.55, storeys=(2, 6), parked=(0.0, 0.3), green=2.0,
     ),
     Style(  # a country road: banks, fields, woods
         half=(2.7, 4.0), verge=(0.8, 3.0), no_verge=0.1, walk=(1.4, 2.2), no_walk=0.6,
         front=(8.0, 35.0), no_front=0.0, bank=(-0.18, 0.2), square=0.0, lot=0.04, drive=0.15,
-        houses=0.15, storeys=(1, 2), parked=(0.0, 0.05), green=1.8,
+        houses=0.15, storeys=(1, 2), parked=(0.0, 0.05), green=2.2,
     ),
 )  # fmt: skip
 """The kinds of streets."""

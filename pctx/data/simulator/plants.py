@@ -37,7 +37,7 @@ def tree(rng: np.random.Generator, clusters: int) -> Shapes:
     center = np.stack(
         [out * np.cos(angle) + lean[0] * z, out * np.sin(angle) + lean[1] * z, z], axis=1
     )
-    size = broad * rng.uniform(0.18, 0.45, clusters) * (20 / max(clusters, 9)) ** 0.33
+    size = broad * rng.uniform(0.1, 0.45, clusters) * (20 / max(clusters, 9)) ** 0.33
     crown = _leaves(rng, center, size)
     return join([trunk, *_branches(rng, radius, clear, broad, lean, bark, form), crown])
 
@@ -87,7 +87,7 @@ def thicket(rng: np.random.Generator, broad: float, tall: float, clusters: int) 
 
 
 def _leaves(rng: np.random.Generator, center: np.ndarray, size: np.ndarray) -> Shapes:
-    half = size[:, None] * rng.uniform(0.55, 1.35, (len(size), 3))
+    half = size[:, None] * rng.uniform(0.5, 1.4, (len(size), 3))
     half[:, 2] *= 0.8
     return make(
         Kind.ELLIPSOID,
@@ -98,7 +98,7 @@ def _leaves(rng: np.random.Generator, center: np.ndarray, size: np.ndarray) -> S
         up=rng.normal((0, 0, 1), 0.5, (len(size), 3)),
         reflectance=np.clip(rng.normal(0.38, 0.05) + rng.normal(0, 0.04, len(size)), 0.1, 0.7),
         surface=Surface.LEAVES,
-        free_path=np.maximum(size, 0.25) * rng.uniform(0.2, 1.1, len(size)),
+        free_path=np.maximum(size, 0.25) * rng.uniform(0.5, 1.5, len(size)),
     )
 
 

@@ -14,8 +14,8 @@ _STRETCH = 2.5
 
 _HEDGE, _SHRUBS, _NONE = "hedge", "shrubs", "none"
 _BORDERS = (_HEDGE, _SHRUBS, _NONE, *furniture.Fence)
-_TOWN = (0.23, 0.15, 0.12, 0.09, 0.08, 0.09, 0.1, 0.06, 0.08)
-_COUNTRY = (0.12, 0.35, 0.28, 0.0, 0.2, 0.0, 0.05, 0.0, 0.0)
+_TOWN = (0.28, 0.22, 0.1, 0.08, 0.06, 0.07, 0.08, 0.04, 0.07)
+_COUNTRY = (0.12, 0.43, 0.22, 0.0, 0.18, 0.0, 0.05, 0.0, 0.0)
 """Chances of the borders of a property, in the order of `_BORDERS`."""
 
 
@@ -104,6 +104,7 @@ def _garden(site: Site, edge: Edge, span: tuple[float, float], hedge: float) -> 
     border = _BORDERS[int(rng.choice(len(_BORDERS), p=shares))]
     tall, thick = hedge * rng.uniform(0.85, 1.15), rng.uniform(0.6, 1.3)
     growing = (Zone.GRASS,)
+    fence = furniture.fence(rng, _STRETCH, border) if isinstance(border, furniture.Fence) else None
     for s in np.arange(span[0], span[1] - 1.5, _STRETCH) + _STRETCH / 2:
         if border == _HEDGE:
             piece = plants.hedge(rng, _STRETCH, tall * rng.uniform(0.9, 1.1), thick)
@@ -111,9 +112,8 @@ def _garden(site: Site, edge: Edge, span: tuple[float, float], hedge: float) -> 
         elif border == _SHRUBS:
             piece = plants.thicket(rng, thick * 1.3, tall * rng.uniform(0.8, 2.2), 9)
             site.put(piece, s, edge.at(line + thick * 1.4), zones=growing)
-        elif isinstance(border, furniture.Fence):
-            piece = furniture.fence(rng, _STRETCH, border)
-            site.put(piece, s, edge.at(line), zones=growing)
+        elif fence is not None:
+            site.put(fence, s, edge.at(line), zones=growing)
     depth = max(side.front - 2.0, 0.5)
     area = (span[1] - span[0]) * depth * style.green
     for _ in range(rng.poisson(min(area / 60, 5))):

@@ -37,10 +37,9 @@ def put_parked(site: Site, edge: Edge) -> None:
     s = BEHIND + 10
     while s < AHEAD:
         if site.chance(share) and not site.at_arm(s, edge.left, 7):
-            vehicle, room = _vehicle(site, heavy=0.03)
+            vehicle, room = (vehicles.car(rng), 1.45) if slanted else _vehicle(site, heavy=0.03)
             turn = rng.normal(0, 0.03) + (np.pi if site.chance(0.5) else 0)
             turn += edge.sign * 0.9 if slanted else 0.0
-            room = 1.45 if slanted else room
             t = edge.at(-inner + rng.normal(0, 0.08))
             site.put(vehicle, s, t, room=room, zones=(Zone.ROAD, Zone.WALK), turn=turn)
         s += 3.1 if slanted else rng.uniform(5.4, 6.6)

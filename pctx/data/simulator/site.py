@@ -80,7 +80,7 @@ class Site:
     def leaves(self, s: float, t: float) -> int:
         """Give the clusters of leaves a tree at (s, t) is worth: fewer farther away."""
         away = np.hypot(s, t - self.plan.street.offset)
-        return int(np.clip(80 - 1.6 * away, 16, 64))
+        return int(np.clip(110 - 2.2 * away, 18, 96))
 
 
 class Edge:
