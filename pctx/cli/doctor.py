@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 import typer
 
 _NEEDED = (
-    "torch", "numpy", "scipy", "hydra-core", "pytorch-lightning", "torchmetrics", "laspy",
+    "torch", "numpy", "scipy", "hydra-core", "pytorch-lightning", "torchmetrics",
     "lazrs", "pillow", "matplotlib",
 )  # fmt: skip
 _OPTIONAL = ("open3d", "spconv-cu120", "spconv-cu126", "torch-scatter", "tensorboard")

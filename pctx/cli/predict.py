@@ -85,7 +85,7 @@ def predict(
     from pctx.data.io.formats import write
     from pctx.inference.predictor import Predictor
 
-    jobs, failed = _jobs(inputs, out, format_, overwrite)
+    jobs, failed = _jobs(inputs, out, format_)
     predictor = Predictor(
         model,
         pick_device(device),
@@ -94,7 +94,9 @@ def predict(
         views=views,
         fill=_fill(fill or []),
     )
-    only = _class_numbers(only_classes, predictor.checkpoint.labels)
+    labels = predictor.checkpoint.labels
+    only = _class_numbers(only_classes, labels)
+    jobs = _allowed(jobs, labels, overwrite, failed)
     for number, (job, reading) in enumerate(_read_ahead(jobs, workers), start=1):
         try:
             start = time.monotonic()
@@ -125,13 +127,11 @@ def predict(
         raise typer.Exit(1)
 
 
-def _jobs(
-    inputs: list[Path], out: Path, suffix: str | None, overwrite: bool
-) -> tuple[list[Job], list[str]]:
+def _jobs(inputs: list[Path], out: Path, suffix: str | None) -> tuple[list[Job], list[str]]:
     """Pair files with what is written of them; name the inputs that cannot be done.
 
     Raises:
-        UsageError: two inputs would be written to one file, or a file would be replaced.
+        UsageError: two inputs would be written to one file.
     """
     from pctx.data.io.formats import find_scans, output_suffix
 
@@ -161,9 +161,21 @@ def _jobs(
                 f"{seen[job.target]} and {job.source} would both be written to {job.target}"
             )
         seen[job.target] = job.source
-        if job.target.exists() and not overwrite:
-            raise UsageError(f"{job.target} exists already; --overwrite replaces it")
     return jobs, failed
+
+
+def _allowed(jobs: list[Job], labels: LabelSet, overwrite: bool, failed: list[str]) -> list[Job]:
+    """Keep the jobs whose file may be written; name the others before anything is computed."""
+    from pctx.data.io.formats import check_output
+
+    kept = []
+    for job in jobs:
+        try:
+            check_output(job.target, labels, source=job.source, overwrite=overwrite)
+            kept.append(job)
+        except (ValueError, OSError) as error:
+            failed.append(_named(job.target, error))
+    return kept
 
 
 def _with_ending(path: Path, ending: str) -> Path:

@@ -22,18 +22,21 @@ class Model:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
-_TINY_V3 = {
-    "channels": (32, 64, 128, 192),
-    "depths": (1, 1, 2, 1),
-    "num_heads": (2, 4, 8, 12),
-    "strides": (2, 2, 2),
-    "decoder_channels": (32, 64, 128),
-    "decoder_depths": (1, 1, 1),
-    "decoder_num_heads": (2, 4, 8),
-    "window_size": 128,
-    "mlp_ratio": 2.0,
-    "drop_path": 0.1,
-}
+_TINY_V3: Mapping[str, Any] = MappingProxyType(
+    {
+        "channels": (32, 48, 96, 128),
+        "depths": (1, 1, 2, 1),
+        "num_heads": (2, 3, 6, 8),
+        "strides": (2, 2, 2),
+        "decoder_channels": (32, 48, 96),
+        "decoder_depths": (1, 1, 1),
+        "decoder_num_heads": (2, 3, 6),
+        "window_size": 128,
+        "mlp_ratio": 2.0,
+        "drop_path": 0.1,
+        "norm_momentum": 0.1,
+    }
+)
 
 MODELS: Mapping[str, Model] = MappingProxyType(
     {

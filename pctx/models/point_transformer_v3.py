@@ -22,7 +22,7 @@ from pctx.geometry.points import PointBatch
 from pctx.models.backbone import Backbone
 from pctx.models.unet import UNet
 from pctx.nn.attention import WindowAttention
-from pctx.nn.mlp import MLP, BatchNorm, DropPath
+from pctx.nn.mlp import BATCH_NORM_MOMENTUM, MLP, BatchNorm, DropPath
 from pctx.nn.position import ConditionalEncoding, RelativePositionBias
 from pctx.nn.resample import PoolDown, UnpoolJoin
 from pctx.nn.sparse_conv import SubmanifoldConv3d
@@ -54,6 +54,8 @@ class PointTransformerV3(Backbone):
         pre_norm: layer norm before attention and MLP; else after their residual sums.
         relative_position_bias: adds a learned bias by voxel offset to the attention scores.
         drop_path: share of clouds that the last block leaves out in training; rises from 0.
+        norm_momentum: share of a batch in the running statistics of the batch norms; a training of
+            a few hundred steps wants 0.1.
         encoder_only: leaves the decoder out; `forward` then gives rows of the coarsest level.
         published: the first encoding convolution of a decoder stage reads the encoder's branch
             alone, as the released code does and its weights expect; False reads the joined sum.
@@ -81,6 +83,7 @@ class PointTransformerV3(Backbone):
         pre_norm: bool = True,
         relative_position_bias: bool = False,
         drop_path: float = 0.3,
+        norm_momentum: float = BATCH_NORM_MOMENTUM,
         encoder_only: bool = False,
         published: bool = True,
     ):
@@ -121,7 +124,7 @@ class PointTransformerV3(Backbone):
                 for i, drop in enumerate(drops)
             ]
 
-        self.stem = Stem(in_channels, channels[0])
+        self.stem = Stem(in_channels, channels[0], norm_momentum)
         encoder = [
             EncoderStage(stage(*each))
             for each in zip(
@@ -133,11 +136,13 @@ class PointTransformerV3(Backbone):
             widths = [*decoder_channels, channels[-1]]
             drops = _rising(drop_path, decoder_depths)
             for level, heads in enumerate(decoder_num_heads):
-                join = UnpoolJoin(widths[level + 1], channels[level], widths[level])
+                join = UnpoolJoin(widths[level + 1], channels[level], widths[level], norm_momentum)
                 # The deepest block of a stage comes first, on the way up.
                 blocks = stage(level, widths[level], heads, drops[level][::-1])
                 decoder.append(DecoderStage(join, blocks, published=published))
-        self.unet = UNet(encoder, [PoolDown(a, b) for a, b in pairwise(channels)], decoder)
+        self.unet = UNet(
+            encoder, [PoolDown(a, b, norm_momentum) for a, b in pairwise(channels)], decoder
+        )
 
     def plan(
         self,
@@ -172,10 +177,10 @@ class PointTransformerV3(Backbone):
 class Stem(nn.Module):
     """Submanifold convolution, batch norm, GELU."""
 
-    def __init__(self, in_channels: int, channels: int):
+    def __init__(self, in_channels: int, channels: int, norm_momentum: float):
         super().__init__()
         self.conv = SubmanifoldConv3d(in_channels, channels, STEM_KERNEL, bias=False)
-        self.norm = BatchNorm(channels)
+        self.norm = BatchNorm(channels, momentum=norm_momentum)
 
     def forward(self, feat: Float[Tensor, "n i"], level: Level) -> Float[Tensor, "n c"]:
         """Embed the points' channels."""

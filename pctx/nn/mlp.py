@@ -77,10 +77,12 @@ class BatchNorm(nn.BatchNorm1d):
 class LinearNorm(nn.Module):
     """Linear, batch norm, exact GELU."""
 
-    def __init__(self, in_channels: int, out_channels: int):
+    def __init__(
+        self, in_channels: int, out_channels: int, norm_momentum: float = BATCH_NORM_MOMENTUM
+    ):
         super().__init__()
         self.linear = Linear(in_channels, out_channels)
-        self.norm = BatchNorm(out_channels)
+        self.norm = BatchNorm(out_channels, momentum=norm_momentum)
 
     def forward(self, feat: Float[Tensor, "n i"]) -> Float[Tensor, "n o"]:
         """Map each row."""

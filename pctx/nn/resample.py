@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pctx.geometry.hierarchy import Level
 from pctx.geometry.packed import segment_max
 from pctx.geometry.pooling import Pooling
-from pctx.nn.mlp import BatchNorm, Linear, LinearNorm
+from pctx.nn.mlp import BATCH_NORM_MOMENTUM, BatchNorm, Linear, LinearNorm
 
 
 def pool_max(feat: Float[Tensor, "n c"], pooling: Pooling) -> Float[Tensor, "m c"]:
@@ -30,10 +30,12 @@ def unpool(feat: Float[Tensor, "m c"], pooling: Pooling) -> Float[Tensor, "n c"]
 class PoolDown(nn.Module):
     """Linear, maximum of each cluster, batch norm, exact GELU."""
 
-    def __init__(self, in_channels: int, out_channels: int):
+    def __init__(
+        self, in_channels: int, out_channels: int, norm_momentum: float = BATCH_NORM_MOMENTUM
+    ):
         super().__init__()
         self.linear = Linear(in_channels, out_channels)
-        self.norm = BatchNorm(out_channels)
+        self.norm = BatchNorm(out_channels, momentum=norm_momentum)
 
     def forward(self, feat: Float[Tensor, "n i"], level: Level) -> Float[Tensor, "m o"]:
         """Bring the rows of a level to the next."""
@@ -56,10 +58,16 @@ class Joined(NamedTuple):
 class UnpoolJoin(nn.Module):
     """Bring coarse rows up and add the encoder's, each through linear, batch norm and GELU."""
 
-    def __init__(self, in_channels: int, skip_channels: int, out_channels: int):
+    def __init__(
+        self,
+        in_channels: int,
+        skip_channels: int,
+        out_channels: int,
+        norm_momentum: float = BATCH_NORM_MOMENTUM,
+    ):
         super().__init__()
-        self.up = LinearNorm(in_channels, out_channels)
-        self.skip = LinearNorm(skip_channels, out_channels)
+        self.up = LinearNorm(in_channels, out_channels, norm_momentum)
+        self.skip = LinearNorm(skip_channels, out_channels, norm_momentum)
 
     def forward(
         self, feat: Float[Tensor, "m i"], skip: Float[Tensor, "n s"], pooling: Pooling

@@ -1,4 +1,4 @@
-"""replacing: a file is written beside its name, then renamed, so that a kill leaves no half file."""
+"""replacing: a file is written beside its name, then renamed: a kill leaves no half file."""
 
 from __future__ import annotations
 
