@@ -283,7 +283,8 @@ class DecoderStage(nn.Module):
 
 def _rising(drop_path: float, depths: Sequence[int]) -> list[list[float]]:
     """Spread stochastic depth from 0 to drop_path over the blocks of all stages."""
-    rates = torch.linspace(0, drop_path, sum(depths), dtype=torch.float64).tolist()
+    total = sum(depths)
+    rates = [drop_path * i / max(total - 1, 1) for i in range(total)]
     starts = [sum(depths[:i]) for i in range(len(depths))]
     return [rates[start : start + depth] for start, depth in zip(starts, depths, strict=True)]
 

@@ -11,8 +11,9 @@ Matrix products on the CPU, float32, one core of an AMD EPYC (Zen 4), torch 2.13
     3000, 512, 2048       74.3       60.0
     300, 64, 64            0.034      0.043
 
-Both give the same bytes with 1, 2, 3, 4, 8 and 16 threads, except oneDNN's product for the gradient
-of a weight over many rows, which is no faster either: that one is always torch's.
+oneDNN's x @ weight.T gives the same bytes with 1, 2, 4 and 8 threads whatever the sizes; MKL's does
+where o is a multiple of 16, and hardly ever elsewhere. The gradient of a weight is always torch's:
+there oneDNN is no faster, and it is the one whose bytes depend on the threads.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ ConvolutionEngine = Literal["torch"]
 ONEDNN_FROM = 1_000_000
 """Multiply-adds below which oneDNN's set-up costs more than it gains (table above)."""
 
+MKL_TILE = 16
+"""Output channels, of which MKL's bytes are the same for any number of threads if a multiple."""
+
 
 def linear(
     x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"], bias: Float[Tensor, "o"] | None = None
@@ -47,9 +51,11 @@ def linear(
 
 
 def product_engine(x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"]) -> ProductEngine:
-    """Choose the engine of one matrix product: oneDNN where it is here, exact and worth it."""
+    """Choose the engine of one matrix product: oneDNN where it is here and gains time or bytes."""
+    o = len(weight)
     suits = (
-        x.numel() * len(weight) > ONEDNN_FROM
+        x.numel() > 0
+        and (x.numel() * o > ONEDNN_FROM or o % MKL_TILE != 0)
         and x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and not torch.is_autocast_enabled("cpu")

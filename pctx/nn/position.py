@@ -96,4 +96,4 @@ class CoordinateMLP(nn.Module):
     def forward(self, offset: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n c"]:
         """Encode each offset; the norm runs over all of them."""
         hidden = self.norm(self.fc1(offset.reshape(-1, 3))).relu()
-        return self.fc2(hidden).view(*offset.shape[:-1], -1)
+        return self.fc2(hidden).view(*offset.shape[:-1], self.fc2.out_features)
