@@ -1,8 +1,13 @@
 """Where the test data lies, and a skip with a notice where it does not."""
 
+import os
 from pathlib import Path
 
 import pytest
+
+# Read when torch loads its OpenMP: threads that wait busily are a hundred times slower where other
+# work shares the cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

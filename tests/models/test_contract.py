@@ -148,9 +148,9 @@ def test_the_same_twice_is_the_same_bytes(name, training):
 
 
 def test_logits_do_not_depend_on_the_number_of_threads(name):
-    # 19 classes: torch's own product of that width does.
+    # 19 classes: with three threads torch's own product of that width gives other bytes.
     torch.manual_seed(0)
-    model, batch = create_model(name, 4, 19).eval(), random_batch([3000, 200])
+    model, batch = create_model(name, 4, 19).eval(), random_batch([900, 200])
     before, logits = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 4):
