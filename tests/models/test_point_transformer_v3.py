@@ -95,3 +95,12 @@ def test_a_unet_needs_a_step_between_every_two_stages():
     stages = [torch.nn.Identity()] * 2
     with pytest.raises(ValueError, match="2 encoder stages need 1 steps down"):
         UNet(stages, stages, stages)
+
+
+def test_a_given_depth_matters_to_the_windows_modulo_three():
+    model, batch = small(), random_batch([200])
+    own = int(batch.grid_coord.max() + 1).bit_length()
+    plain = windows(model.backbone.plan(batch))
+    for more, same in [(0, True), (1, False), (2, False), (3, True)]:
+        given = windows(model.backbone.plan(batch, depth=own + more))
+        assert all(map(torch.equal, plain, given)) == same, more
