@@ -57,6 +57,9 @@ def _version(
 def main() -> None:
     """Run the command line; every failure is one sentence on stderr and an exit code."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    # Threads that spin while they wait stall each other where another program is busy: a training
+    # step was seen to take 17 to 50 s instead of 2. Read by OpenMP when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     debug = os.environ.get("PCTX_DEBUG") == "1"
     if not debug:
         warnings.simplefilter("ignore")

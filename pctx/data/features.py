@@ -19,9 +19,11 @@ class FeatureSpec:
     """An ordered list of fields; the model sees each divided by its scale.
 
     Fields: `coord` (3: metres from the middle of the cloud's extent in x and y and from its
-    lowest point), `height` (1: metres above the lowest point nearby), `color` (3),
-    `intensity` (1), `normal` (3), `returns` (2: return number and number of returns), or the name
-    of any one-column entry of `PointCloud.extra` (1).
+    lowest point), `height` (1: metres above the lowest point nearby; the model sees
+    asinh(height / scale), fine near the ground and coarse far above), `range` (1: horizontal
+    metres from the origin, the sensor of a scan in its own frame), `color` (3), `intensity` (1),
+    `normal` (3), `returns` (2: return number and number of returns), or the name of any one-column
+    entry of `PointCloud.extra` (1).
 
     Attributes:
         scales: divisors by field name; 1 where not named.
@@ -68,7 +70,8 @@ class FeatureSpec:
                     f"it (--fill {name}=0), or train without it"
                 )
             values = np.asarray(values, dtype=np.float32).reshape(len(cloud), width)
-            columns.append(np.nan_to_num(values, nan=0, posinf=0, neginf=0) / self._scale(name))
+            values = np.nan_to_num(values, nan=0, posinf=0, neginf=0) / self._scale(name)
+            columns.append(np.arcsinh(values) if name == "height" else values)
         return np.concatenate(columns, axis=1).astype(np.float32)
 
     def _scale(self, name: str) -> np.float32:
@@ -132,6 +135,7 @@ _WIDTHS = {"coord": 3, "color": 3, "normal": 3, "returns": 2}
 _FIELDS: dict[str, Callable[[PointCloud], np.ndarray | None]] = {
     "coord": _centred,
     "height": lambda cloud: height_above_ground(cloud.coord),
+    "range": lambda cloud: np.hypot(cloud.coord[:, 0], cloud.coord[:, 1]),
     "color": lambda cloud: cloud.color,
     "intensity": lambda cloud: cloud.intensity,
     "normal": lambda cloud: cloud.normal,
