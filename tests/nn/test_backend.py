@@ -24,7 +24,8 @@ def threads():
 @pytest.mark.parametrize("shape", [(9000, 16), (3, 3000, 16), (5, 16), (0, 16)])
 @pytest.mark.parametrize("out", [32, 19])
 @pytest.mark.parametrize("biased", [True, False])
-def test_linear_equals_the_public_one_in_value_and_gradients(shape, out, biased):
+def test_linear_equals_the_public_one_in_value_and_gradients(monkeypatch, shape, out, biased):
+    monkeypatch.setattr(backend, "ONEDNN_FROM", 1_000_000)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(shape, generator=generator, requires_grad=True)
     weight = torch.randn(out, 16, generator=generator, requires_grad=True)
@@ -42,11 +43,11 @@ def test_linear_equals_the_public_one_in_value_and_gradients(shape, out, biased)
 @pytest.mark.usefixtures("one_dnn")
 def test_large_products_run_on_onednn_and_small_ones_on_torch():
     weight = torch.randn(64, 64)
-    assert backend.product_engine(torch.randn(5000, 64), weight) == "onednn"
-    assert backend.product_engine(torch.randn(50, 64), weight) == "torch"
-    assert backend.product_engine(torch.randn(5000, 64, dtype=torch.float64), weight) == "torch"
+    assert backend.product_engine(torch.randn(20000, 64), weight) == "onednn"
+    assert backend.product_engine(torch.randn(5000, 64), weight) == "torch"
+    assert backend.product_engine(torch.randn(20000, 64, dtype=torch.float64), weight) == "torch"
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert backend.product_engine(torch.randn(5000, 64), weight) == "torch"
+        assert backend.product_engine(torch.randn(20000, 64), weight) == "torch"
 
 
 @pytest.mark.usefixtures("one_dnn")
@@ -60,15 +61,15 @@ def test_a_broken_onednn_is_not_used(monkeypatch):
     for impostor in (wrong, absent):
         monkeypatch.setattr(backend, "_onednn_linear", impostor)
         backend._onednn_agrees.cache_clear()
-        assert backend.product_engine(torch.randn(5000, 64), torch.randn(64, 64)) == "torch"
+        assert backend.product_engine(torch.randn(5000, 64), torch.randn(65, 64)) == "torch"
     monkeypatch.undo()
     backend._onednn_agrees.cache_clear()
-    assert backend.product_engine(torch.randn(5000, 64), torch.randn(64, 64)) == "onednn"
+    assert backend.product_engine(torch.randn(5000, 64), torch.randn(65, 64)) == "onednn"
 
 
 @pytest.mark.usefixtures("one_dnn")
 def test_a_strided_weight_is_repacked():
-    stack = torch.randn(64, 27, 64)
+    stack = torch.randn(65, 27, 64)
     x = torch.randn(5000, 64)
     torch.testing.assert_close(
         backend.linear(x, stack[:, 3]), x @ stack[:, 3].T, rtol=1e-4, atol=1e-4
@@ -91,7 +92,7 @@ def test_bytes_do_not_depend_on_the_number_of_threads(threads):
 @pytest.mark.usefixtures("one_dnn")
 def test_linear_has_second_derivatives():
     x = torch.randn(9000, 16, requires_grad=True)
-    weight = torch.randn(32, 16, requires_grad=True)
+    weight = torch.randn(33, 16, requires_grad=True)
     (grad,) = torch.autograd.grad(
         backend.linear(x, weight).square().sum(), weight, create_graph=True
     )
