@@ -24,6 +24,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+INTERRUPTED = 130
+"""The exit code of a command stopped by Ctrl-C."""
+
 _ON_PURPOSE = (ValueError, OSError, FloatingPointError, ImportError, RuntimeError)
 _OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -65,8 +68,10 @@ def main() -> None:
         warnings.simplefilter("ignore")
     try:
         app()
-    except KeyboardInterrupt:
-        _fail("stopped; what was finished is kept", 130)
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            sys.stderr.write("pctx: stopped; what was finished is kept\n")
+        raise
     except Exception as error:
         if debug:
             raise

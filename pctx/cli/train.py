@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import logging
 import sys
 from pathlib import Path
@@ -12,6 +13,9 @@ import typer
 from pctx.cli.config import overrides_of, run_composed
 
 if TYPE_CHECKING:
+    from pytorch_lightning.loggers import CSVLogger
+
+    from pctx.checkpoint import Checkpoint
     from pctx.engine.metrics import Scores
     from pctx.models.segmentor import Segmentor
 
@@ -92,21 +96,21 @@ def fit(config: Any, run: Path) -> Scores:
     count = sum(p.numel() for p in model.parameters())
     scans = len(pipeline.dataset.scans("train"))
     log.info("%s: %s parameters; %d training scans; %s", backbone, f"{count:,}", scans, run)
-    trainer = _trainer(config, run, description)
     last = run / "checkpoints" / "last.ckpt"
     resume = last if config.resume else None
     if resume is not None and not resume.is_file():
         raise FileNotFoundError(f"{run}: nothing to resume, it has no checkpoints/last.ckpt")
-    trainer.fit(module, datamodule=datamodule, ckpt_path=resume, weights_only=False)
-    if trainer.interrupted:
-        raise KeyboardInterrupt
+    trainer = _trainer(config, run, description, resume)
+    try:
+        trainer.fit(module, datamodule=datamodule, ckpt_path=resume, weights_only=False)
+    except SystemExit:  # Lightning's way out of Ctrl-C
+        raise KeyboardInterrupt from None
     return _best(run, module)
 
 
-def _trainer(config: Any, run: Path, description: Any) -> Any:
+def _trainer(config: Any, run: Path, description: Checkpoint, resume: Path | None) -> Any:
     from hydra.utils import instantiate
     from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint
-    from pytorch_lightning.loggers import CSVLogger
 
     from pctx.engine.callbacks import Curves, EpochLog, SaveModel
 
@@ -127,10 +131,29 @@ def _trainer(config: Any, run: Path, description: Any) -> Any:
         config.trainer,
         default_root_dir=str(run),
         callbacks=callbacks,
-        logger=[CSVLogger(run, name="", version=""), *_tensorboard(run)],
+        logger=[_metrics_table(run, resume), *_tensorboard(run)],
         enable_progress_bar=terminal,
         _convert_="all",
     )
+
+
+def _metrics_table(run: Path, resume: Path | None) -> CSVLogger:
+    """Log to metrics.csv; a resumed run keeps the rows up to where it goes on."""
+    import torch
+    from pytorch_lightning.loggers import CSVLogger
+
+    rows = []
+    if resume is not None and (run / "metrics.csv").is_file():
+        steps = torch.load(resume, map_location="cpu", weights_only=False)["global_step"]
+        with (run / "metrics.csv").open(newline="") as file:
+            rows = [row for row in csv.DictReader(file) if int(row["step"]) < steps]
+    logger = CSVLogger(run, name="", version="")
+    whole = ("epoch", "step")
+    logger.experiment.metrics.extend(
+        {name: int(v) if name in whole else float(v) for name, v in row.items() if v}
+        for row in rows
+    )
+    return logger
 
 
 def _tensorboard(run: Path) -> list[Any]:

@@ -89,9 +89,11 @@ class SegmentationModule(pl.LightningModule):
 
     def training_step(self, batch: PointBatch, batch_idx: int) -> Tensor | None:
         """Give the loss; None, which skips the step, where it is not finite."""
-        # A step's shuffle hangs on its number alone, so that a resumed run goes on the same.
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.global_step)
-        hierarchy = self.model.backbone.plan(batch, generator)
+        # A step's draws (curves, paths dropped) hang on its number alone, so that a resumed run
+        # goes on the same.
+        step_seed = self.seed * 1_000_003 + self.global_step
+        torch.manual_seed(step_seed)
+        hierarchy = self.model.backbone.plan(batch, torch.Generator().manual_seed(step_seed))
         logits = self.model(batch, hierarchy)
         if batch.label is None:
             raise ValueError("training needs labels, and the batch has none")

@@ -1,0 +1,221 @@
+"""The commands as a user types them: exit codes, one sentence on stderr, files written."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pctx.data.io.formats import read, write
+from pctx.geometry.points import PointCloud
+from tests.toy import LABELS, toy_checkpoint, toy_cloud
+
+
+@pytest.fixture
+def model(tmp_path):
+    toy_checkpoint().save(tmp_path / "model.pt")
+    return tmp_path / "model.pt"
+
+
+@pytest.fixture
+def scan(tmp_path):
+    path = tmp_path / "scan.laz"
+    write(path, toy_cloud(label=False))
+    return path
+
+
+def sentence(err):
+    lines = [line for line in err.splitlines() if line.startswith("pctx: ")]
+    assert len(lines) == 1, err
+    assert "Traceback" not in err
+    return lines[0]
+
+
+def test_help_is_fast_and_imports_no_torch():
+    code = (
+        "import sys; sys.argv = ['pctx', '--help']\n"
+        "from pctx.cli.main import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print(sorted({'torch', 'hydra', 'open3d', 'pytorch_lightning'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    for command in ("train", "evaluate", "predict", "view", "info", "doctor", "demo"):
+        assert command in done.stdout
+
+
+@pytest.mark.parametrize("command", ["train", "predict", "view", "info", "evaluate", "demo"])
+def test_every_command_shows_examples(pctx, command):
+    code, out, _ = pctx(command, "--help")
+    assert code == 0
+    assert f"pctx {command}" in out
+
+
+def test_importing_pctx_is_light():
+    code = (
+        "import sys, pctx; "
+        "print({'hydra', 'open3d', 'laspy', 'pytorch_lightning', 'torch'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_every_public_name_is_there():
+    import pctx as package
+
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+
+
+def test_predict_writes_the_points_of_the_source_in_their_order(pctx, model, scan):
+    code, _, err = pctx("predict", model, scan, "-o", "out.laz", "--entropy")
+    assert code == 0, err
+    source, labelled = read(scan), read(scan.parent / "out.laz")
+    np.testing.assert_array_equal(source.xyz, labelled.xyz)
+    assert labelled.label is not None
+    assert set(labelled.label.tolist()) <= {2, 5, 6}
+    assert "entropy" in labelled.extra
+
+
+def test_predict_twice_gives_the_same_bytes_and_overwrites_only_when_told(pctx, model, scan):
+    assert pctx("predict", model, scan, "-o", "out.laz")[0] == 0
+    first = (scan.parent / "out.laz").read_bytes()
+    code, _, err = pctx("predict", model, scan, "-o", "out.laz")
+    assert code == 1
+    assert "out.laz exists already; --overwrite replaces it" in sentence(err)
+    assert pctx("predict", model, scan, "-o", "out.laz", "--overwrite")[0] == 0
+    assert (scan.parent / "out.laz").read_bytes() == first
+
+
+def test_a_folder_is_mirrored_and_a_broken_file_stops_no_other(pctx, model, scan, tmp_path):
+    folder = tmp_path / "scans" / "deep"
+    folder.mkdir(parents=True)
+    scan.rename(folder / "a.laz")
+    (folder / "b.laz").write_bytes(b"")
+    (folder / "c.laz").write_bytes((folder / "a.laz").read_bytes()[:600])
+    code, _, err = pctx("predict", model, "scans", "-o", "out", "--format", "npz")
+    assert code == 1
+    assert "b.laz: the file is empty" in err
+    assert "c.laz" in err
+    assert (tmp_path / "out" / "deep" / "a.npz").is_file()
+    assert sum(line.startswith("pctx: ") for line in err.splitlines()) == 2
+
+
+def test_a_point_that_is_not_finite_gets_the_unlabelled_id(pctx, model, tmp_path):
+    coord = toy_cloud().coord.copy()
+    coord[17, 1] = np.nan
+    np.savez(tmp_path / "scan.npz", coord=coord)
+    assert pctx("predict", model, "scan.npz", "-o", "out.npz")[0] == 0
+    label = read(tmp_path / "out.npz").label
+    assert label is not None
+    assert len(label) == len(coord)
+    assert label[17] == LABELS.unlabeled
+    assert np.isin(np.delete(label, 17), [2, 5, 6]).all()
+
+
+def test_only_classes_keeps_the_other_labels(pctx, model, tmp_path):
+    cloud = toy_cloud()
+    write(tmp_path / "scan.laz", cloud)
+    assert pctx("predict", model, "scan.laz", "-o", "all.laz")[0] == 0
+    assert pctx("predict", model, "scan.laz", "-o", "some.laz", "--only-classes", "house")[0] == 0
+    every, some = read(tmp_path / "all.laz").label, read(tmp_path / "some.laz").label
+    np.testing.assert_array_equal(some, np.where(every == 6, 6, cloud.label))
+    code, _, err = pctx("predict", model, "scan.laz", "-o", "x.laz", "--only-classes", "shed")
+    assert code == 2
+    assert "no class 'shed'; it has ground, tree, house" in sentence(err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("predict", "model.pt", "nowhere.laz", "-o", "out.laz"), 1, "nowhere.laz: no such file"),
+        (("predict", "nowhere.pt", "scan.laz", "-o", "o.laz"), 1, "nowhere.pt: no such model"),
+        (("predict", "scan.laz", "scan.laz", "-o", "o.laz"), 1, "not a pctx model file"),
+        (("predict", "model.pt", "scan.laz", "-o", "o.laz", "--fill", "x"), 2, "FIELD=NUMBER"),
+        (("predict", "model.pt", "scan.laz", "-o", "o.laz", "--tile", "0"), 1, "above 0 metres"),
+        (("predict", "model.pt", "scan.laz", "-o", "scan.laz"), 1, "file that is read"),
+        (("info", "empty.laz"), 1, "empty.laz: the file is empty"),
+        (("info", "picture.laz"), 1, "picture.laz"),
+        (("view", "nowhere.ply", "--render", "a.png"), 1, "nowhere.ply: no such file"),
+        (("view", "scan.laz", "--render", "a.png", "--size", "big"), 2, "WIDTHxHEIGHT"),
+        (("view", "scan.laz", "--render", "a.png", "--card", "mars"), 1, "known: "),
+        (("train", "modle=ptv3"), 2, "did you mean 'model'?"),
+        (("train", "model=ptv9"), 2, "ptv3_tiny"),
+        (("train", "data=folder", "data.card=street"), 2, "data.root is needed"),
+        (("train", "data=folder", "data.root=no", "data.card=street"), 1, "no: no such folder"),
+        (("evaluate",), 2, "checkpoint is needed"),
+        (("evaluate", "checkpoint=no.pt"), 1, "no.pt: no such model file"),
+        (("train", "resume=nowhere"), 1, "not the folder of a run"),
+    ],
+)
+def test_bad_input_gives_one_sentence(pctx, model, scan, tmp_path, arguments, code, words):
+    (tmp_path / "empty.laz").touch()
+    (tmp_path / "picture.laz").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(500))
+    before = scan.read_bytes()
+    found, _, err = pctx(*arguments)
+    assert found == code, err
+    assert words in sentence(err)
+    assert scan.read_bytes() == before
+    assert not list(tmp_path.glob("o*.laz"))
+
+
+def test_wrong_flags_are_wrong_usage(pctx):
+    assert pctx("predict", "--bogus")[0] == 2
+    assert pctx("bogus")[0] == 2
+
+
+def test_info_as_json(pctx, tmp_path):
+    write(tmp_path / "scan.laz", toy_cloud())
+    code, out, _ = pctx("info", "scan.laz", "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert facts["points"] == 3000
+    assert sum(facts["classes"].values()) == 3000
+    assert facts["suggested_grid_size"] > 0
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_info_and_view_of_hardly_any_points(pctx, tmp_path, n):
+    np.savez(tmp_path / "few.npz", coord=np.zeros((n, 3), dtype=np.float32))
+    assert pctx("info", "few.npz")[0] == 0
+    assert pctx("view", "few.npz", "--render", "few.png", "--size", "200x150")[0] == 0
+    assert (tmp_path / "few.png").stat().st_size > 500
+
+
+def test_view_draws_what_a_model_predicts_and_where_it_errs(pctx, model, tmp_path):
+    write(tmp_path / "scan.laz", toy_cloud(500))
+    shown = ("view", "scan.laz", "--model", model, "--color", "error", "--size", "300x200")
+    assert pctx(*shown, "--render", "a.png", "--html", "a.html")[0] == 0
+    assert (tmp_path / "a.png").is_file()
+    assert "wrong" in (tmp_path / "a.html").read_text()
+
+
+def test_view_without_a_display_says_so_and_still_draws(pctx, monkeypatch, tmp_path):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    write(tmp_path / "scan.laz", toy_cloud(500))
+    code, _, _ = pctx("view", "scan.laz")
+    assert code == 0
+    assert (tmp_path / "scan.png").is_file()
+
+
+def test_doctor_says_that_a_cpu_run_works(pctx):
+    code, out, _ = pctx("doctor")
+    assert code == 0
+    assert "a CPU run works" in out
+
+
+def test_a_missing_channel_is_named_before_it_is_guessed(pctx, tmp_path):
+    toy_checkpoint(fields=("height", "color")).save(tmp_path / "color.pt")
+    np.savez(tmp_path / "scan.npz", coord=toy_cloud().coord)
+    code, _, err = pctx("predict", "color.pt", "scan.npz", "-o", "out.npz")
+    assert code == 1
+    assert "scan.npz: the model reads color" in sentence(err)
+    assert pctx("predict", "color.pt", "scan.npz", "-o", "out.npz", "--fill", "color=0")[0] == 0
+
+
+def test_an_empty_cloud_gives_an_empty_file(pctx, model, tmp_path):
+    write(tmp_path / "none.npz", PointCloud(coord=np.zeros((0, 3), dtype=np.float32)))
+    assert pctx("predict", model, "none.npz", "-o", "out.npz")[0] == 0
+    assert len(read(tmp_path / "out.npz")) == 0

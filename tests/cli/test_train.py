@@ -1,0 +1,106 @@
+"""A training from the command line, at toy size."""
+
+import csv
+import json
+
+import pytest
+import torch
+
+from pctx.checkpoint import load_checkpoint
+from pctx.engine.callbacks import EpochLog
+from tests.toy import ARGUMENTS
+
+TOY = [
+    "data.dataset.num_train=3",
+    "data.dataset.num_val=1",
+    "data.dataset.sensors=[vlp16]",
+    "data.dataset.cache=scans",
+    "data.grid_size=0.6",
+    "data.max_points=1500",
+    *(f"model.{name}={value}" for name, value in ARGUMENTS.items()),
+    "model.drop_path=0.2",
+    "trainer.accelerator=cpu",
+    "trainer.log_every_n_steps=1",
+]
+
+
+def losses(folder):
+    with (folder / "metrics.csv").open() as file:
+        return [float(row["train/loss"]) for row in csv.DictReader(file) if row["train/loss"]]
+
+
+@pytest.fixture
+def train(pctx):
+    def run(*overrides):
+        code, _, err = pctx("train", *TOY, *overrides)
+        assert code == 0, err
+
+    return run
+
+
+def test_a_run_leaves_what_it_promises(train, pctx, tmp_path):
+    train("trainer.max_epochs=1", "hydra.run.dir=run")
+    run = tmp_path / "run"
+    for name in (
+        ".hydra/config.yaml",
+        "checkpoints/best.ckpt",
+        "checkpoints/last.ckpt",
+        "model.pt",
+        "metrics.csv",
+        "confusion.png",
+        "curves.png",
+    ):
+        assert (run / name).is_file(), name
+    checkpoint = load_checkpoint(run / "model.pt")
+    assert checkpoint.grid_size == 0.6
+    assert len(checkpoint.labels) == 11
+    code, out, err = pctx("evaluate", f"checkpoint={run / 'model.pt'}", "hydra.run.dir=scores")
+    assert code == 0, err
+    assert "road" in out
+    scores = json.loads((tmp_path / "scores" / "metrics.json").read_text())
+    # Validation in training and evaluation from the file are the same number.
+    assert scores["miou"] == pytest.approx(checkpoint.metrics["miou"], abs=1e-9)
+
+
+def test_the_same_seed_trains_the_same(train, tmp_path):
+    train("trainer.max_epochs=1", "hydra.run.dir=one")
+    train("trainer.max_epochs=1", "hydra.run.dir=two")
+    assert losses(tmp_path / "one") == losses(tmp_path / "two")
+    one, two = (load_checkpoint(tmp_path / n / "model.pt").weights for n in ("one", "two"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(
+    train,
+    pctx,
+    tmp_path,
+    monkeypatch,
+):
+    train("trainer.max_epochs=3", "hydra.run.dir=whole")
+
+    def stop(self, trainer, pl_module):
+        if trainer.current_epoch == 1:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EpochLog, "on_train_epoch_end", stop)
+        code, _, err = pctx("train", *TOY, "trainer.max_epochs=3", "hydra.run.dir=parts")
+    assert code == 130
+    assert "stopped" in err
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")[:4]
+    code, _, err = pctx("train", "resume=parts")
+    assert code == 0, err
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+    parts, whole = (load_checkpoint(tmp_path / n / "model.pt").weights for n in ("parts", "whole"))
+    assert all(torch.equal(parts[name], whole[name]) for name in whole)
+
+
+def test_fine_tuning_starts_from_a_model(train, tmp_path):
+    train("trainer.max_epochs=1", "hydra.run.dir=first")
+    train("trainer.max_epochs=1", "hydra.run.dir=second", "init_from=first/model.pt")
+    assert losses(tmp_path / "second")[0] < losses(tmp_path / "first")[0]
+
+
+def test_a_batch_larger_than_the_set_trains_with_a_notice(train, tmp_path):
+    train("trainer.max_epochs=1", "data.batch_size=8", "hydra.run.dir=run")
+    assert (tmp_path / "run" / "model.pt").is_file()
