@@ -62,7 +62,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     # Threads that spin while they wait stall each other where another program is busy: a training
     # step was seen to take 17 to 50 s instead of 2. Read by OpenMP when torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     debug = os.environ.get("PCTX_DEBUG") == "1"
     if not debug:
         warnings.simplefilter("ignore")

@@ -47,7 +47,7 @@ def prepare(
     labels: LabelSet | None = None,
     fill: Mapping[str, float] | None = None,
 ) -> Sample:
-    """Turn a raw cloud into voxels, one point a voxel (the first in the cloud's order).
+    """Turn a raw cloud into voxels: means of coordinates and features, the commonest label.
 
     Args:
         grid_size: edge of a voxel, metres.
@@ -74,15 +74,16 @@ def prepare_rows(
 ) -> Sample:
     """Voxelise some rows (finite ones) of a cloud whose features are extracted already."""
     voxels = voxelize_coord(coord[rows], grid_size)
-    first = rows[voxels.first]
     inverse = np.full(len(coord), -1, dtype=np.int64)
     inverse[rows] = voxels.inverse
+    m = len(voxels.first)
+    voxel_label = None if label is None else _commonest(label[rows], voxels.inverse, m)
     points = PointBatch(
-        coord=torch.from_numpy(coord[first]),
+        coord=torch.from_numpy(_means(coord[rows], voxels.inverse, m)),
         grid_coord=torch.from_numpy(voxels.grid_coord),
-        feat=torch.from_numpy(feat[first]),
-        offsets=torch.tensor([0, len(first)]),
-        label=None if label is None else torch.from_numpy(label[first]),
+        feat=torch.from_numpy(_means(feat[rows], voxels.inverse, m)),
+        offsets=torch.tensor([0, m]),
+        label=None if voxel_label is None else torch.from_numpy(voxel_label),
     )
     raw_label = None if label is None else torch.from_numpy(label)
     return Sample(points=points, inverse=torch.from_numpy(inverse), label=raw_label)
@@ -114,3 +115,22 @@ def crop(points: PointBatch, max_points: int, rng: np.random.Generator) -> Point
         offsets=torch.tensor([0, max_points]),
         label=None if points.label is None else points.label[keep],
     )
+
+
+def _means(values: np.ndarray, voxel: np.ndarray, m: int) -> np.ndarray:
+    """Average the columns of (n, c) over each voxel, summed in float64: (m, c) float32."""
+    counts = np.bincount(voxel, minlength=m)
+    sums = [np.bincount(voxel, weights=column, minlength=m) for column in values.T]
+    return (np.stack(sums, axis=1) / counts[:, None]).astype(np.float32)
+
+
+def _commonest(label: np.ndarray, voxel: np.ndarray, m: int) -> np.ndarray:
+    """Give each voxel its most frequent class number (m,); ignored points vote only alone."""
+    classes = int(label.max(initial=0)) + 1
+    known = label != IGNORE_INDEX
+    pairs, votes = np.unique(voxel[known] * classes + label[known], return_counts=True)
+    # Ascending votes, then descending classes: the last write wins, ties go to the lowest class.
+    order = np.lexsort((-pairs, votes))
+    result = np.full(m, IGNORE_INDEX, dtype=np.int64)
+    result[pairs[order] // classes] = pairs[order] % classes
+    return result

@@ -142,3 +142,19 @@ def test_an_unknown_raw_id_is_named_with_its_scan_and_count():
     pipeline = Pipeline(dataset=Strange(), grid_size=1.0, features=FEATURES)
     with pytest.raises(ValueError, match=r"4: raw ids 65 \(400 points\)"):
         pipeline.sample("4")
+
+
+def test_a_voxel_has_the_means_and_the_commonest_label_of_its_points():
+    coord = [[0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0.3], [5, 5, 5], [9, 9, 9], [9.1, 9, 9]]
+    cloud = PointCloud(
+        coord=np.array(coord, dtype=np.float32),
+        intensity=np.array([1, 2, 6, 4, 5, 5], dtype=np.float32),
+        label=np.array([9, 5, 9, 0, 9, 5]),
+    )
+    labels = LabelSet(names=("low", "high"), colors=((0, 0, 0),) * 2, raw=((5,), (9,)), ignore=(0,))
+    features = FeatureSpec(fields=("intensity",))
+    points = prepare(cloud, grid_size=1.0, features=features, labels=labels).points
+    torch.testing.assert_close(points.feat[:, 0], torch.tensor([3.0, 4.0, 5.0]))
+    torch.testing.assert_close(points.coord[0], torch.tensor([0.2, 0.0, 0.1]))
+    # Most votes win, an ignored point has none, a tie goes to the lowest class.
+    assert points.label.tolist() == [1, -1, 0]
