@@ -42,6 +42,11 @@ class LabelSet:
             )
         if len(set(self.names)) < len(self.names):
             raise ValueError(f"class names repeat: {', '.join(self.names)}")
+        for name, color in zip(self.names, self.colors, strict=True):
+            if len(color) != 3 or not all(0 <= value <= 255 for value in color):
+                raise ValueError(
+                    f"the color of {name} must be three numbers 0 to 255, found {list(color)}"
+                )
         if any(len(ids) == 0 for ids in self.raw):
             raise ValueError(
                 f"class {self.names[[len(r) for r in self.raw].index(0)]} has no raw id"
@@ -91,16 +96,23 @@ class LabelSet:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LabelSet:
-        """Read the form that `to_dict` gives."""
+        """Read the form that `to_dict` gives.
+
+        Raises:
+            KeyError, ValueError: a key is missing, or of the wrong kind.
+        """
         classes = data["classes"]
+        if not isinstance(classes, list) or not all(isinstance(c, Mapping) for c in classes):
+            raise ValueError("each of the list must be {name: …, color: [r, g, b], raw: [ids]}")
+        names = [str(c["name"]) for c in classes]
+        colors = [_integers(c["color"], f"color of {c['name']}") for c in classes]
+        unlabeled = data.get("unlabeled", 0)
         return cls(
-            names=tuple(str(c["name"]) for c in classes),
-            colors=tuple(
-                (int(c["color"][0]), int(c["color"][1]), int(c["color"][2])) for c in classes
-            ),
-            raw=tuple(tuple(int(code) for code in c["raw"]) for c in classes),
-            ignore=tuple(int(code) for code in data.get("ignore") or ()),
-            unlabeled=int(data.get("unlabeled", 0)),
+            names=tuple(names),
+            colors=tuple(colors),  # type: ignore[arg-type]  # three each, or refused
+            raw=tuple(_integers(c["raw"], f"raw of {c['name']}") for c in classes),
+            ignore=_integers(data.get("ignore") or [], "ignore"),
+            unlabeled=_integers([unlabeled], "unlabeled")[0],
         )
 
 
@@ -131,8 +143,9 @@ def read_card(path: Path) -> Card:
         raise FileNotFoundError(f"{path}: no such dataset card")
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: not a YAML file ({str(error).splitlines()[0]})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: not a YAML file ({reason})") from error
     if not isinstance(data, dict):
         raise ValueError(f"{path}: a card is a mapping, found {type(data).__name__}")
     known = {"name", "description", "licence", "source", "classes", "ignore", "unlabeled", "splits"}
@@ -140,16 +153,33 @@ def read_card(path: Path) -> Card:
         raise ValueError(f"{path}: unknown key {strange[0]!r}; known: {', '.join(sorted(known))}")
     try:
         labels = LabelSet.from_dict(data)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, ValueError) as error:
         what = f"missing key {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"{path}: classes: {what}") from error
     splits = {
         file.stem: tuple(line.strip() for line in file.read_text().splitlines() if line.strip())
         for file in sorted((path.parent / "splits").glob("*.txt"))
     }
-    for name, patterns in (data.get("splits") or {}).items():
-        splits[name] = (patterns,) if isinstance(patterns, str) else tuple(patterns)
+    splits |= _patterns(path, data.get("splits") or {})
     text = {key: str(data.get(key) or "") for key in ("description", "licence", "source")}
     return Card(
         name=str(data.get("name") or path.parent.name), labels=labels, splits=splits, **text
     )
+
+
+def _integers(value: Any, what: str) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple) or not all(type(v) is int for v in value):
+        raise ValueError(f"{what} must be a list of whole numbers, found {value!r}")
+    return tuple(value)
+
+
+def _patterns(path: Path, splits: Any) -> dict[str, tuple[str, ...]]:
+    if not isinstance(splits, dict):
+        raise ValueError(f"{path}: splits: must be {{split: [patterns]}}, found {splits!r}")
+    found = {}
+    for name, patterns in splits.items():
+        listed = [patterns] if isinstance(patterns, str) else patterns
+        if not isinstance(listed, list) or not all(isinstance(p, str) for p in listed):
+            raise ValueError(f"{path}: splits: {name} must be patterns, found {patterns!r}")
+        found[str(name)] = tuple(listed)
+    return found

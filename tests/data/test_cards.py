@@ -55,6 +55,23 @@ def test_the_readme_lists_the_cards():
         ({"clases": []}, "unknown key 'clases'"),
         ({"classes": None}, "classes"),
         ({"classes": [{"name": "a", "raw": [1]}]}, "missing key 'color'"),
+        (
+            {
+                "classes": [
+                    {"name": "a", "color": [1, 2, 300], "raw": [1]},
+                    {"name": "b", "color": [1, 2, 3], "raw": [2]},
+                ]
+            },
+            "color of a must be three",
+        ),
+        ({"classes": [{"name": "a", "color": "red", "raw": [1]}]}, "color of a must be a list"),
+        ({"classes": [{"name": "a", "color": [1, 2, 3], "raw": 1}]}, "raw of a must be a list"),
+        ({"classes": [{"name": "a", "color": [1, 2, 3], "raw": [1.5]}]}, "whole numbers"),
+        ({"classes": ["a", "b"]}, "each of the list must be"),
+        ({"unlabeled": None}, "unlabeled must be"),
+        ({"ignore": 1}, "ignore must be"),
+        ({"splits": ["a"]}, "splits: must be"),
+        ({"splits": {"train": 5}}, "splits: train must be"),
         ({"ignore": [1]}, r"named twice: \[1\]"),
     ],
 )

@@ -72,6 +72,8 @@ class FolderDataset(ScanDataset):
         return read(self.root / scan)
 
     def _assign(self, files: list[Path], splits: Patterns | None) -> dict[str, list[str]]:
+        if splits is not None and not isinstance(splits, Mapping):
+            raise ValueError(f"splits must be {{split: [patterns]}}, found {splits!r}")
         if splits:
             return self._match(files, splits)
         if any(found := self._match(files, self.card.splits).values()):
