@@ -77,7 +77,8 @@ def run_composed(name: str, overrides: Sequence[str], task: Callable[[Any, Path]
             failures.append(error)
             raise SystemExit from error
 
-    sys.argv = [f"pctx {name}", *overrides]
+    # Hydra's flags go first: its parser takes overrides on one side of a flag only.
+    sys.argv = [f"pctx {name}", *sorted(overrides, key=_is_override)]
     try:
         hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=name)(entry)()
     except SystemExit:
@@ -105,6 +106,35 @@ def register_schemas() -> None:
     store.store(name="evaluate_schema", node=EvaluateConfig)
 
 
+def value_of(key: str, overrides: Sequence[str]) -> str | None:
+    """Give the text that the last override of a key sets, without its quotes; None for none."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    for override in reversed(overrides):
+        if override.split("=")[0] == key:
+            try:
+                value = OverridesParser.create().parse_override(override).value()
+            except HydraException as error:
+                raise UsageError(unquoted(override)) from error
+            return None if value is None or str(value) == "" else str(value)
+    return None
+
+
+def unquoted(override: str) -> str:
+    """Say that an override is not of Hydra's grammar, and what helps."""
+    key, equals, value = override.partition("=")
+    if not equals:
+        return f"{override!r} is no override such as key=value"
+    return f"{override!r} is not understood; quote the value: \"{key}='{value}'\""
+
+
+def quoted(key: str, value: str | Path) -> str:
+    """Make an override that sets a key to any text."""
+    text = str(value).replace("'", "\\'")
+    return f"{key}='{text}'"
+
+
 def overrides_of(run: Path, prefix: str = "") -> list[str]:
     """Read the overrides that a run was started with, from its `.hydra` folder."""
     import yaml
@@ -116,9 +146,23 @@ def overrides_of(run: Path, prefix: str = "") -> list[str]:
 
 
 def pick_device(name: str) -> str:
-    """Turn `auto` into cuda where there is one, else cpu."""
+    """Turn `auto` into cuda where there is one, else cpu.
+
+    Raises:
+        UsageError: this machine has no such device.
+    """
     import torch
 
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(
+            f"there is no device {name!r} here; use auto, cpu or what `pctx doctor` lists"
+        ) from error
+    return name
+
+
+def _is_override(argument: str) -> bool:
+    return "=" in argument and not argument.startswith("-")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pctx.cli.config import overrides_of, pick_device, run_composed
+from pctx.cli.config import overrides_of, pick_device, run_composed, value_of
 
 if TYPE_CHECKING:
     from pctx.data.dataset import ScanDataset
@@ -70,7 +70,7 @@ def score_split(dataset: ScanDataset, predictor: Predictor, split: str, run: Pat
         try:
             truth = labels.encode(cloud.label)
         except ValueError as error:
-            raise ValueError(f"{scan}: {error}") from error
+            raise ValueError(f"{scan}, read with the card in the model: {error}") from error
         confusion += confusion_matrix(truth, predictor(cloud).label, len(labels))
     scores = Scores(confusion=confusion, labels=labels)
     print_scores(scores, title=f"split {split}, {len(scans)} scans, every raw point")
@@ -91,10 +91,10 @@ def _progress(scans: list[str], what: str) -> Any:
 
 def _with_data(arguments: list[str]) -> list[str]:
     """Where no data is named, take that of the run whose folder the model lies in."""
-    models = [a.removeprefix("checkpoint=") for a in arguments if a.startswith("checkpoint=")]
-    if any(a.startswith("data=") for a in arguments) or not models:
+    model = value_of("checkpoint", arguments)
+    if model is None or any(a.startswith("data=") for a in arguments):
         return arguments
-    run = Path(models[-1]).parent
+    run = Path(model).parent
     if not (run / ".hydra").is_dir():
         return arguments
     return [*overrides_of(run, "data"), *arguments]

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 import typer
 
 from pctx.cli import demo, doctor, evaluate, info, predict, train, view
-from pctx.cli.config import TrainConfig, UsageError
+from pctx.cli.config import TrainConfig, UsageError, unquoted
 
 app = typer.Typer(
     name="pctx",
@@ -84,7 +84,10 @@ def _sentence(error: BaseException) -> str:
     """Say in one line what went wrong."""
     text = " ".join(str(error).split())
     if _is_hydras(error):
-        return _hydra_sentence(text)
+        override = getattr(error, "override", None)
+        return unquoted(override) if override else _hydra_sentence(text)
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
     if not isinstance(error, _ON_PURPOSE):
         return f"internal error: {type(error).__name__}: {text} (PCTX_DEBUG=1 shows where)"
     return text or type(error).__name__
@@ -97,7 +100,7 @@ def _hydra_sentence(text: str) -> str:
         close = get_close_matches(key, (f.name for f in fields(TrainConfig)), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return f"there is no key {key!r} in the configuration{hint} (--cfg job shows all)"
-    text = text.split(" full_key:")[0]
+    text = text.split(" full_key:")[0].split(" See https://hydra.cc")[0]
     if "Missing mandatory value: " in text:
         key = text.split("Missing mandatory value: ")[1]
         return f"{key} is needed: add {key}=…"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pctx.cli.config import overrides_of, run_composed
+from pctx.cli.config import UsageError, overrides_of, quoted, run_composed, value_of
 
 if TYPE_CHECKING:
     from pytorch_lightning.loggers import CSVLogger
@@ -35,6 +35,11 @@ pctx train resume=runs/ptv3_tiny-street/2026-01-31_12-00-00
 
 pctx train --cfg job     (shows the composed configuration)
 """
+
+
+_LAST = "checkpoints/last.ckpt"
+_LISTED = 8
+"""New weights that are named one by one."""
 
 
 def train(context: typer.Context) -> None:
@@ -96,10 +101,12 @@ def fit(config: Any, run: Path) -> Scores:
     count = sum(p.numel() for p in model.parameters())
     scans = len(pipeline.dataset.scans("train"))
     log.info("%s: %s parameters; %d training scans; %s", backbone, f"{count:,}", scans, run)
-    last = run / "checkpoints" / "last.ckpt"
+    last = run / _LAST
     resume = last if config.resume else None
     if resume is not None and not resume.is_file():
         raise FileNotFoundError(f"{run}: nothing to resume, it has no checkpoints/last.ckpt")
+    if resume is not None:
+        _check_unfinished(run, resume, config.trainer.max_epochs)
     trainer = _trainer(config, run, description, resume)
     try:
         trainer.fit(module, datamodule=datamodule, ckpt_path=resume, weights_only=False)
@@ -156,6 +163,28 @@ def _metrics_table(run: Path, resume: Path | None) -> CSVLogger:
     return logger
 
 
+def _check_unfinished(run: Path, last: Path, max_epochs: int | None) -> None:
+    """Find out whether a run has epochs left, and a learning rate for them.
+
+    Raises:
+        UsageError: it has not.
+    """
+    import torch
+
+    state = torch.load(last, map_location="cpu", weights_only=False)
+    done, steps = state["epoch"] + 1, state["global_step"]
+    if max_epochs is None or max_epochs < 0:  # no end
+        return
+    total = state["lr_schedulers"][0].get("total_steps")
+    planned = max_epochs if total is None else total * done // max(steps, 1)
+    if done < max_epochs <= planned:
+        return
+    why = f"its {done} epochs are done"
+    if max_epochs > planned:
+        why = f"its learning rate ends after {planned} epochs, and trainer.max_epochs={max_epochs}"
+    raise UsageError(f"{run}: {why}; a new run starts from its model: init_from={run / 'model.pt'}")
+
+
 def _tensorboard(run: Path) -> list[Any]:
     from pytorch_lightning.loggers import TensorBoardLogger
 
@@ -169,9 +198,11 @@ def _tensorboard(run: Path) -> list[Any]:
 def _best(run: Path, module: Any) -> Scores:
     from pctx.cli.tables import print_scores
 
-    print_scores(module.scores, title="last epoch, validation")
+    scores: Scores | None = module.scores
+    if scores is None:
+        raise ValueError(f"{run}: training ended before a validation, so there is no model.pt")
+    print_scores(scores, title="last epoch, validation")
     log.info("model: %s", run / "model.pt")
-    scores: Scores = module.scores
     return scores
 
 
@@ -179,15 +210,27 @@ def _start_from(path: str, model: Segmentor) -> None:
     from pctx.checkpoint import fine_tune, load_checkpoint
 
     new = fine_tune(model, load_checkpoint(path).weights)
-    log.info("weights from %s; new: %s", path, ", ".join(new) or "none")
+    listed = ", ".join(new[:_LISTED]) + (", …" if len(new) > _LISTED else "")
+    share = f"{len(new)} of {len(model.state_dict())} weights are new"
+    log.info("weights from %s; %s: %s", path, share, listed or "none")
 
 
 def _with_resume(arguments: list[str]) -> list[str]:
-    """Put the overrides of the run to resume before those given now, and write into its folder."""
-    folders = [a.removeprefix("resume=") for a in arguments if a.startswith("resume=")]
-    if not folders or folders[-1] in ("", "null"):
+    """Put the overrides of the run to resume before those given now, and write into its folder.
+
+    Raises:
+        UsageError: the folder given for a new run has one already.
+    """
+    resume = value_of("resume", arguments)
+    if resume is None:
+        folder = value_of("hydra.run.dir", arguments)
+        if folder is not None and (Path(folder) / _LAST).is_file():
+            raise UsageError(
+                f"{folder}: holds a run already; choose another hydra.run.dir, or go on with "
+                f"resume={folder}"
+            )
         return arguments
-    run = Path(folders[-1])
+    run = Path(resume)
     given = {a.split("=")[0] for a in arguments}
     kept = [a for a in overrides_of(run) if a.split("=")[0] not in given]
-    return [*kept, *arguments, f"hydra.run.dir={run}"]
+    return [*kept, *arguments, quoted("hydra.run.dir", run)]

@@ -31,6 +31,10 @@ class Pipeline:
     augment: Mapping[str, Transform | None] = field(default_factory=dict)
     max_points: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.max_points is not None and self.max_points < 1:
+            raise ValueError(f"data.max_points must be 1 or more, found {self.max_points}")
+
     @property
     def labels(self) -> LabelSet:
         """The dataset's classes."""

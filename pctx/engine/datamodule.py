@@ -36,6 +36,8 @@ class ScanDataModule(pl.LightningDataModule):
         super().__init__()
         if batch_size < 1:
             raise ValueError(f"data.batch_size must be 1 or more, found {batch_size}")
+        if samples_per_epoch is not None and samples_per_epoch < 1:
+            raise ValueError(f"data.samples_per_epoch must be 1 or more, found {samples_per_epoch}")
         self.pipeline, self.batch_size = pipeline, batch_size
         self.samples_per_epoch = samples_per_epoch
         self.num_workers, self.seed = num_workers, seed

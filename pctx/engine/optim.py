@@ -16,6 +16,8 @@ def parameter_groups(
 
     PTv3 is published with a tenth of the rate for its blocks (`block_factor=0.1`).
     """
+    if not lr > 0:
+        raise ValueError(f"optim.lr must be above 0, found {lr}")
     groups: dict[tuple[bool, bool], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:

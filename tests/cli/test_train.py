@@ -95,6 +95,44 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(
     assert all(torch.equal(parts[name], whole[name]) for name in whole)
 
 
+def test_a_finished_run_is_not_resumed_and_no_run_is_written_over(train, pctx, tmp_path):
+    train("trainer.max_epochs=2", "hydra.run.dir='a run=[1]'")
+    run = tmp_path / "a run=[1]"
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    code, _, err = pctx("train", *TOY, "hydra.run.dir='a run=[1]'")
+    assert code == 2
+    assert "holds a run already" in err
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    code, _, err = pctx("train", "resume='a run=[1]'")
+    assert code == 2
+    assert "its 2 epochs are done; a new run starts from its model: init_from=" in err
+    code, _, err = pctx("train", "resume='a run=[1]'", "trainer.max_epochs=9")
+    assert code == 2
+    assert "its learning rate ends after 2 epochs" in err
+    for path in ("model.pt", "metrics.csv"):
+        assert (run / path).read_bytes() == before[run / path]
+    # The data of the run, not the default of `evaluate`.
+    code, out, err = pctx("evaluate", "checkpoint='a run=[1]/model.pt'")
+    assert code == 0, err
+    assert "split val, 1 scans" in out
+
+
+def test_a_training_without_a_validation_says_that_it_left_no_model(pctx):
+    code, _, err = pctx("train", *TOY, "trainer.max_epochs=0", "hydra.run.dir=run")
+    assert code == 1
+    assert "ended before a validation" in err.splitlines()[-1]
+
+
+def test_flags_of_hydra_may_stand_between_overrides(pctx, tmp_path):
+    code, out, err = pctx("train", "seed=7", "--cfg", "job", "name=x")
+    assert code == 0, err
+    assert "seed: 7" in out and "name: x" in out
+    sweep = ("-m", "seed=1,2", "trainer.max_epochs=1", "hydra.sweep.dir=sweep")
+    code, _, err = pctx("train", *TOY, *sweep)
+    assert code == 0, err
+    assert sorted(path.parent.name for path in tmp_path.glob("sweep/*/model.pt")) == ["0", "1"]
+
+
 def test_fine_tuning_starts_from_a_model(train, tmp_path):
     train("trainer.max_epochs=1", "hydra.run.dir=first")
     train("trainer.max_epochs=1", "hydra.run.dir=second", "init_from=first/model.pt")
