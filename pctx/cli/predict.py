@@ -133,11 +133,15 @@ def _jobs(inputs: list[Path], out: Path, suffix: str | None) -> tuple[list[Job],
     Raises:
         UsageError: two inputs would be written to one file.
     """
-    from pctx.data.io.formats import find_scans, output_suffix
+    from pctx.data.io.formats import find_scans, output_suffix, suffix_of
 
     ending = None if suffix is None else "." + suffix.lower().lstrip(".")
     jobs, failed = [], []
     single = len(inputs) == 1 and not inputs[0].is_dir() and out.suffix and not out.is_dir()
+    if single and ending is not None and not out.name.lower().endswith(ending):
+        raise UsageError(f"-o {out} and --format {suffix} do not agree; leave one out")
+    if not single and suffix_of(out) is not None and not out.is_dir():
+        raise UsageError(f"-o {out} names a file; give a folder for the labels of several files")
     for source in inputs:
         if not source.exists():
             failed.append(f"{source}: no such file or folder")

@@ -17,8 +17,8 @@ from pctx.vis.scene import ColorScale, LegendEntry, Scene
 DARK: RGB = (24, 27, 33)
 PAPER: RGB = (244, 245, 247)
 
-SMALLEST_SIZE = 64
-"""Pixels along the shorter side of a picture, at least."""
+SMALLEST_SIZE, LARGEST_SIZE = 64, 8192
+"""Pixels along a side of a picture, at least and at most."""
 
 _Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
@@ -78,12 +78,12 @@ def draw(
             puts it at the right.
 
     Raises:
-        ValueError: the size is too small, or `view` is unknown.
+        ValueError: the size is too small or too large, or `view` is unknown.
     """
     w, h = size
-    if min(w, h) < SMALLEST_SIZE:
+    if min(w, h) < SMALLEST_SIZE or max(w, h) > LARGEST_SIZE:
         raise ValueError(
-            f"size must be at least {SMALLEST_SIZE} x {SMALLEST_SIZE}, found {w} x {h}"
+            f"size must be {SMALLEST_SIZE} to {LARGEST_SIZE} pixels a side, found {w} x {h}"
         )
     ink = _ink(size, background)
     pad, head = ink.em, round(3.6 * ink.em)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -135,6 +136,15 @@ def test_only_classes_keeps_the_other_labels(pctx, model, tmp_path):
         (("predict", "model.pt", "scan.laz", "-o", "o.laz", "--fill", "x"), 2, "FIELD=NUMBER"),
         (("predict", "model.pt", "scan.laz", "-o", "o.laz", "--tile", "0"), 1, "above 0 metres"),
         (("predict", "model.pt", "scan.laz", "-o", "scan.laz"), 1, "file that is read"),
+        (
+            ("predict", "model.pt", "scan.laz", "-o", "o.laz", "--device", "mars"),
+            2,
+            "device 'mars'",
+        ),
+        (("predict", "model.pt", "scan.laz", "-o", "o.laz", "--format", "ply"), 2, "do not agree"),
+        (("predict", "model.pt", "a", "b", "-o", "o.laz"), 2, "o.laz names a file"),
+        (("predict", "model.pt", "scan.laz", "-o", "empty.laz/o.laz"), 1, "empty.laz is a file"),
+        (("view", "scan.laz", "--render", "a.png", "--size", "99999x99999"), 1, "64 to 8192"),
         (("info", "empty.laz"), 1, "empty.laz: the file is empty"),
         (("info", "picture.laz"), 1, "picture.laz"),
         (("view", "nowhere.ply", "--render", "a.png"), 1, "nowhere.ply: no such file"),
@@ -144,6 +154,12 @@ def test_only_classes_keeps_the_other_labels(pctx, model, tmp_path):
         (("train", "model=ptv9"), 2, "ptv3_tiny"),
         (("train", "data=folder", "data.card=street"), 2, "data.root is needed"),
         (("train", "data=folder", "data.root=no", "data.card=street"), 1, "no: no such folder"),
+        (("train", "resume=a =[b]"), 2, "quote the value"),
+        (("train", "name=a =[b]"), 2, "quote the value"),
+        (("train", "ptv3"), 2, "no override such as key=value"),
+        (("train", "optim.lr=-1"), 1, "optim.lr must be above 0"),
+        (("train", "data.max_points=0"), 1, "data.max_points must be 1 or more"),
+        (("train", "data.samples_per_epoch=-1"), 1, "data.samples_per_epoch must be 1 or more"),
         (("evaluate",), 2, "checkpoint is needed"),
         (("evaluate", "checkpoint=no.pt"), 1, "no.pt: no such model file"),
         (("train", "resume=nowhere"), 1, "not the folder of a run"),
@@ -158,6 +174,25 @@ def test_bad_input_gives_one_sentence(pctx, model, scan, tmp_path, arguments, co
     assert words in sentence(err)
     assert scan.read_bytes() == before
     assert not list(tmp_path.glob("o*.laz"))
+
+
+def test_a_link_to_nothing_is_named_as_the_input(pctx, model, tmp_path):
+    (tmp_path / "scans").mkdir()
+    (tmp_path / "scans" / "a.laz").symlink_to("nowhere.laz")
+    code, _, err = pctx("predict", model, "scans", "-o", "out")
+    assert code == 1
+    assert sentence(err) == "pctx: scans/a.laz: no such file"
+
+
+def test_an_id_that_a_format_cannot_hold_is_refused_before_computing(pctx, tmp_path):
+    toy = toy_checkpoint()
+    labels = replace(toy.labels, raw=((2,), (300,), (6,)))
+    replace(toy, labels=labels).save(tmp_path / "model.pt")
+    write(tmp_path / "scan.npz", toy_cloud(100, label=False))
+    code, _, err = pctx("predict", "model.pt", "scan.npz", "-o", "out.laz")
+    assert code == 1
+    assert "out.laz: the raw id 300 of a class does not fit" in sentence(err)
+    assert pctx("predict", "model.pt", "scan.npz", "-o", "out.label")[0] == 0
 
 
 def test_wrong_flags_are_wrong_usage(pctx):

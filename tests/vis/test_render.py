@@ -183,7 +183,7 @@ def test_a_name_that_is_no_picture_is_refused(name, street, tmp_path):
 
 
 def test_a_size_too_small_is_refused(street, tmp_path):
-    with pytest.raises(ValueError, match="64 x 64, found 8 x 8"):
+    with pytest.raises(ValueError, match="64 to 8192 pixels a side, found 8 x 8"):
         render(street, None, tmp_path / "a.png", size=(8, 8))
 
 

@@ -32,23 +32,29 @@ class Format:
         write: None where the format holds no labels.
         magic: the first bytes of every such file, where they are always the same.
         output: the suffix that a labelled scan of this format gets.
+        largest: the largest raw id that a new file holds; None where any fits.
     """
 
     read: Reader | None = None
     write: Writer | None = None
     magic: bytes = b""
     output: str = ""
+    largest: int | None = None
 
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
-        ".las": Format(read=las.read_las, write=las.write_las, magic=LAS_MAGIC, output=".las"),
-        ".laz": Format(read=las.read_las, write=las.write_las, magic=LAS_MAGIC, output=".laz"),
+        ".las": Format(
+            read=las.read_las, write=las.write_las, magic=LAS_MAGIC, output=".las", largest=255
+        ),
+        ".laz": Format(
+            read=las.read_las, write=las.write_las, magic=LAS_MAGIC, output=".laz", largest=255
+        ),
         ".ply": Format(read=ply.read_ply, write=ply.write_ply, magic=ply.MAGIC, output=".ply"),
         ".bin": Format(read=kitti.read_kitti, output=".label"),
-        ".label": Format(write=kitti.write_label),
+        ".label": Format(write=kitti.write_label, largest=2**16 - 1),
         ".pcd.bin": Format(read=kitti.read_nuscenes, output=kitti.LIDARSEG),
-        kitti.LIDARSEG: Format(write=kitti.write_lidarseg),
+        kitti.LIDARSEG: Format(write=kitti.write_lidarseg, largest=255),
         ".npy": Format(read=arrays.read_npy, magic=arrays.NPY_MAGIC, output=".npz"),
         ".npz": Format(
             read=arrays.read_npz, write=arrays.write_npz, magic=arrays.NPZ_MAGIC, output=".npz"
@@ -154,13 +160,31 @@ def check_output(
         )
     if path.is_dir():
         raise FileExistsError(f"{path} is a folder; give the name of a file")
+    _check_folder(path)
     if path.exists():
         if source is not None and source.exists() and path.samefile(source):
             raise ValueError(f"{path} is the file that is read; write to another name")
         if not overwrite:
             raise FileExistsError(f"{path} exists already; --overwrite replaces it")
-    if labels is not None and row.magic == LAS_MAGIC and source is not None and las.is_las(source):
-        las.check_classes(source, [*(ids[0] for ids in labels.raw), labels.unlabeled])
+    if labels is None or (source is not None and not source.exists()):
+        return
+    codes = [*(ids[0] for ids in labels.raw), labels.unlabeled]
+    if row.magic == LAS_MAGIC and source is not None and las.is_las(source):
+        las.check_classes(source, codes)
+    elif row.largest is not None and (wrong := [c for c in codes if not 0 <= c <= row.largest]):
+        raise ValueError(
+            f"{path}: the raw id {wrong[0]} of a class does not fit, its format holds 0 to "
+            f"{row.largest}; write .ply or .npz, or give the class another raw id in the card"
+        )
+
+
+def _check_folder(path: Path) -> None:
+    """Raise OSError where the folder of a file cannot be made or written to."""
+    folder = next(place for place in path.absolute().parents if place.exists())
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{path}: {folder} is a file, not a folder")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{path}: the folder {folder} cannot be written to")
 
 
 def suffix_of(path: Path) -> str | None:

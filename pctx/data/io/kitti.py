@@ -72,12 +72,12 @@ def write_label(path: Path, labelled: Labelled) -> None:
     Raises:
         ValueError: an id or an instance needs more than 16 bits.
     """
-    label = _ids(path, labelled, 2**16 - 1)
+    label = _ids(labelled, 2**16 - 1)
     instance = labelled.cloud.instance
     if instance is None:
         instance = np.zeros(len(label), dtype=np.int64)
     if len(instance) and not 0 <= instance.min() <= instance.max() < 2**16:
-        raise ValueError(f"{path.name}: a .label file holds instances 0 to 65535")
+        raise ValueError("a .label file holds instances 0 to 65535")
     (label | instance << 16).astype("<u4").tofile(path)
 
 
@@ -87,21 +87,21 @@ def write_lidarseg(path: Path, labelled: Labelled) -> None:
     Raises:
         ValueError: an id is above 255.
     """
-    _ids(path, labelled, 255).astype(np.uint8).tofile(path)
+    _ids(labelled, 255).astype(np.uint8).tofile(path)
 
 
-def _ids(path: Path, labelled: Labelled, largest: int) -> np.ndarray:
+def _ids(labelled: Labelled, largest: int) -> np.ndarray:
     label = labelled.cloud.label
     if label is None:
-        raise ValueError(f"{path.name}: the cloud has no labels to write")
+        raise ValueError("the cloud has no labels to write")
     if labelled.added:
         raise ValueError(
-            f"{path.name}: a file of labels has no room for {next(iter(labelled.added))}; write "
+            f"a file of labels has no room for {next(iter(labelled.added))}; write "
             ".laz, .ply or .npz"
         )
     if len(label) and not 0 <= label.min() <= label.max() <= largest:
         wrong = label.min() if label.min() < 0 else label.max()
-        raise ValueError(f"{path.name}: raw id {wrong} does not fit into 0 to {largest}")
+        raise ValueError(f"raw id {wrong} does not fit into 0 to {largest}")
     return label
 
 
