@@ -10,6 +10,10 @@ import numpy as np
 
 from pctx.geometry.points import PointCloud
 
+SHAPE_CELL = 1.0
+"""Metres: the edge of the cubes whose points are looked at together for their shape."""
+MIN_SHAPE_POINTS = 4
+"""Points in a cube below which it has no shape."""
 GROUND_CELL = 4.0
 """Metres: the edge of the square cells whose lowest point stands for the ground."""
 
@@ -22,11 +26,12 @@ class FeatureSpec:
     lowest point), `height` (1: metres above the lowest point nearby; the model sees
     asinh(height / scale), fine near the ground and coarse far above), `range` (1: horizontal
     metres from the origin, the sensor of a scan in its own frame), `color` (3), `intensity` (1),
-    `normal` (3), `returns` (2: return number and number of returns), or the name of any one-column
-    entry of `PointCloud.extra` (1).
+    `normal` (3), `returns` (2: return number and number of returns), `shape` (5: what the points
+    within the same metre look like, see `local_shape`), or the name of any one-column entry of
+    `PointCloud.extra` (1).
 
     Attributes:
-        scales: divisors by field name; 1 where not named.
+        scales: divisors by field name; 1 where not named. Those of other fields stay unused.
     """
 
     fields: tuple[str, ...]
@@ -38,7 +43,7 @@ class FeatureSpec:
         if len(set(self.fields)) < len(self.fields):
             raise ValueError(f"features repeat: {', '.join(self.fields)}")
         for name, scale in self.scales.items():
-            if name not in self.fields:
+            if name not in self.fields and name not in _FIELDS:
                 raise ValueError(f"scale of {name!r}, which is not in {', '.join(self.fields)}")
             if not scale > 0:
                 raise ValueError(f"the scale of {name} must be above 0, found {scale}")
@@ -79,7 +84,8 @@ class FeatureSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain lists and numbers."""
-        return {"fields": list(self.fields), "scales": dict(self.scales)}
+        used = {name: scale for name, scale in self.scales.items() if name in self.fields}
+        return {"fields": list(self.fields), "scales": used}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FeatureSpec:
@@ -116,6 +122,48 @@ def height_above_ground(coord: np.ndarray) -> np.ndarray:
     return height
 
 
+def local_shape(coord: np.ndarray) -> np.ndarray:
+    """Describe the points of each cube of 1 m: (n, 5) float32.
+
+    With the eigenvalues a >= b >= c of their covariance, square roots taken (metres): linearity
+    (a - b) / a, planarity (b - c) / a, scattering c / a; verticality 1 - |z of the normal|; and the
+    roughness c, which the model sees as asinh(c / 2 cm). Cubes of fewer than 4 points, and points
+    that are not finite, get zeros. (Demantke et al., Dimensionality based scale selection in 3D
+    lidar point clouds, 2011.)
+    """
+    shape = np.zeros((len(coord), 5), dtype=np.float32)
+    finite = np.isfinite(coord).all(axis=1)
+    if not finite.any():
+        return shape
+    xyz = coord[finite].astype(np.float64)
+    # 21 bits an axis: cubes repeat every 2000 km.
+    cell = np.floor(xyz / SHAPE_CELL).astype(np.int64) & (2**21 - 1)
+    key = (cell[:, 0] << 42) | (cell[:, 1] << 21) | cell[:, 2]
+    _, cell_of = np.unique(key, return_inverse=True)
+    cell_of = cell_of.reshape(-1)
+    count = np.bincount(cell_of)
+    mean = np.stack([np.bincount(cell_of, weights=axis) / count for axis in xyz.T], axis=1)
+    centred = xyz - mean[cell_of]
+    covariance = np.empty((len(count), 3, 3))
+    for i in range(3):
+        for j in range(i + 1):
+            products = np.bincount(cell_of, weights=centred[:, i] * centred[:, j])
+            covariance[:, i, j] = covariance[:, j, i] = products / count
+    values, vectors = np.linalg.eigh(covariance)  # ascending
+    c, b, a = np.sqrt(values.clip(0)).T
+    longest = np.maximum(a, 1e-6)
+    columns = [
+        (a - b) / longest,
+        (b - c) / longest,
+        c / longest,
+        1 - np.abs(vectors[:, 2, 0]),
+        np.arcsinh(c / 0.02),
+    ]
+    described = np.stack(columns, axis=1) * (count >= MIN_SHAPE_POINTS)[:, None]
+    shape[finite] = described[cell_of]
+    return shape
+
+
 def _centred(cloud: PointCloud) -> np.ndarray:
     coord = cloud.coord
     finite = coord[cloud.finite]
@@ -131,7 +179,7 @@ def _returns(cloud: PointCloud) -> np.ndarray | None:
     return None if number is None or count is None else np.stack([number, count], axis=1)
 
 
-_WIDTHS = {"coord": 3, "color": 3, "normal": 3, "returns": 2}
+_WIDTHS = {"coord": 3, "color": 3, "normal": 3, "returns": 2, "shape": 5}
 _FIELDS: dict[str, Callable[[PointCloud], np.ndarray | None]] = {
     "coord": _centred,
     "height": lambda cloud: height_above_ground(cloud.coord),
@@ -140,4 +188,5 @@ _FIELDS: dict[str, Callable[[PointCloud], np.ndarray | None]] = {
     "intensity": lambda cloud: cloud.intensity,
     "normal": lambda cloud: cloud.normal,
     "returns": _returns,
+    "shape": lambda cloud: local_shape(cloud.coord),
 }

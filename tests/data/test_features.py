@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pctx.data.features import FeatureSpec, height_above_ground
+from pctx.data.features import FeatureSpec, height_above_ground, local_shape
 from pctx.geometry.points import PointCloud
 
 
@@ -24,7 +24,9 @@ def full_cloud(n=100, seed=0):
     )
 
 
-EVERY = ("coord", "height", "color", "intensity", "normal", "returns", "omega")
+EVERY = (
+    "coord", "height", "range", "shape", "color", "intensity", "normal", "returns", "omega",
+)  # fmt: skip
 
 
 def test_the_width_is_that_of_what_is_extracted():
@@ -115,3 +117,36 @@ def test_the_plain_form_gives_the_spec_back():
 def test_a_spec_that_contradicts_itself_is_refused(fields, scales, says):
     with pytest.raises(ValueError, match=says):
         FeatureSpec(fields=fields, scales=scales)
+
+
+def test_the_model_sees_heights_finely_near_the_ground_and_ranges_from_the_sensor():
+    coord = np.array([[3, 4, 0], [0, 0, 0.2], [1, 1, 20]], np.float32)
+    spec = FeatureSpec(fields=("height", "range"), scales={"height": 0.2, "range": 5.0})
+    feat = spec.extract(PointCloud(coord=coord))
+    assert np.allclose(feat[:, 0], np.arcsinh([0, 1, 100]), rtol=1e-5)
+    assert np.allclose(feat[:, 1], [1, 0, np.sqrt(2) / 5])
+
+
+def test_a_line_a_plane_and_a_ball_have_their_shapes():
+    rng = np.random.default_rng(0)
+    steps = np.linspace(0.1, 0.9, 50)
+    zero = np.full(50, 0.5)
+    pole = np.stack([zero, zero, steps], axis=1)
+    ground = np.stack([*rng.uniform(0.1, 0.9, (2, 400)), np.full(400, 0.5)], axis=1) + [10, 0, 0]
+    wall = ground[:, [0, 2, 1]] + [10, 0, 0]
+    ball = rng.uniform(0, 1, (3000, 3)) + [40, 0, 0]
+    sizes = [len(part) for part in (pole, ground, wall, ball)]
+    shape = local_shape(np.concatenate([pole, ground, wall, ball]).astype(np.float32))
+    pole, ground, wall, ball = np.split(shape, np.cumsum(sizes)[:-1])
+    assert np.allclose(pole[:, :3], [1, 0, 0], atol=1e-3)
+    assert np.allclose(pole[:, 3], 1, atol=1e-3)
+    assert (ground[:, 1] > 0.85).all() and (ground[:, 3] < 1e-3).all()
+    assert (ground[:, 4] < 1e-3).all()
+    assert (wall[:, 1] > 0.85).all() and (wall[:, 3] > 0.99).all()
+    assert (ball[:, 2] > 0.9).all()
+
+
+def test_shapes_of_few_far_or_broken_points_are_zero():
+    coord = np.array([[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [np.nan, 0, 0], [5e6, 0, 0]], np.float32)
+    assert not local_shape(coord).any()
+    assert local_shape(coord[:0]).shape == (0, 5)
