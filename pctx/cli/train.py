@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import pickle
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,10 +169,16 @@ def _check_unfinished(run: Path, last: Path, max_epochs: int | None) -> None:
 
     Raises:
         UsageError: it has not.
+        ValueError: the checkpoint is damaged.
     """
     import torch
 
-    state = torch.load(last, map_location="cpu", weights_only=False)
+    try:
+        state = torch.load(last, map_location="cpu", weights_only=False)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise ValueError(
+            f"{last}: a damaged checkpoint; init_from= starts anew from model.pt"
+        ) from error
     done, steps = state["epoch"] + 1, state["global_step"]
     if max_epochs is None or max_epochs < 0:  # no end
         return

@@ -111,6 +111,10 @@ def test_a_finished_run_is_not_resumed_and_no_run_is_written_over(train, pctx, t
     assert "its learning rate ends after 2 epochs" in err
     for path in ("model.pt", "metrics.csv"):
         assert (run / path).read_bytes() == before[run / path]
+    (run / "checkpoints" / "last.ckpt").write_bytes(b"x")
+    code, _, err = pctx("train", "resume='a run=[1]'")
+    assert code == 1
+    assert "last.ckpt: a damaged checkpoint" in err
     # The data of the run, not the default of `evaluate`.
     code, out, err = pctx("evaluate", "checkpoint='a run=[1]/model.pt'")
     assert code == 0, err
@@ -127,10 +131,10 @@ def test_flags_of_hydra_may_stand_between_overrides(pctx, tmp_path):
     code, out, err = pctx("train", "seed=7", "--cfg", "job", "name=x")
     assert code == 0, err
     assert "seed: 7" in out and "name: x" in out
-    sweep = ("-m", "seed=1,2", "trainer.max_epochs=1", "hydra.sweep.dir=sweep")
-    code, _, err = pctx("train", *TOY, *sweep)
+    code, _, err = pctx("train", *TOY, "-m", "seed=1,2", "trainer.max_epochs=1")
     assert code == 0, err
-    assert sorted(path.parent.name for path in tmp_path.glob("sweep/*/model.pt")) == ["0", "1"]
+    models = tmp_path.glob("runs/ptv3_tiny-street/*/*/model.pt")
+    assert sorted(path.parent.name for path in models) == ["0", "1"]
 
 
 def test_fine_tuning_starts_from_a_model(train, tmp_path):
