@@ -135,14 +135,14 @@ def quoted(key: str, value: str | Path) -> str:
     return f"{key}='{text}'"
 
 
-def overrides_of(run: Path, prefix: str = "") -> list[str]:
+def overrides_of(run: Path) -> list[str]:
     """Read the overrides that a run was started with, from its `.hydra` folder."""
     import yaml
 
     file = run / ".hydra" / "overrides.yaml"
     if not file.is_file():
         raise FileNotFoundError(f"{run}: not the folder of a run (it has no .hydra/overrides.yaml)")
-    return [line for line in yaml.safe_load(file.read_text()) if line.startswith(prefix)]
+    return [str(line) for line in yaml.safe_load(file.read_text())]
 
 
 def pick_device(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pctx.cli.config import overrides_of, pick_device, run_composed, value_of
+from pctx.cli.config import pick_device, run_composed, value_of
 
 if TYPE_CHECKING:
     from pctx.data.dataset import ScanDataset
@@ -31,7 +31,16 @@ pctx evaluate checkpoint=model.pt data=folder data.root=scans data.card=semantic
 
 def evaluate(context: typer.Context) -> None:
     """Score a model on labelled scans. [OVERRIDES] are Hydra's: key=value."""
-    run_composed("evaluate", _with_data(context.args), score)
+    training = _training_config(context.args)
+
+    def task(config: Any, run: Path) -> Scores:
+        if training is not None:
+            from omegaconf import OmegaConf
+
+            config.data = OmegaConf.load(training).data
+        return score(config, run)
+
+    run_composed("evaluate", context.args, task)
 
 
 def score(config: Any, run: Path) -> Scores:
@@ -89,12 +98,10 @@ def _progress(scans: list[str], what: str) -> Any:
     return track(scans, description=what, console=console, disable=not sys.stderr.isatty())
 
 
-def _with_data(arguments: list[str]) -> list[str]:
-    """Where no data is named, take that of the run whose folder the model lies in."""
+def _training_config(arguments: list[str]) -> Path | None:
+    """Where no data is named, find the configuration of the run whose folder the model lies in."""
     model = value_of("checkpoint", arguments)
-    if model is None or any(a.startswith("data=") for a in arguments):
-        return arguments
-    run = Path(model).parent
-    if not (run / ".hydra").is_dir():
-        return arguments
-    return [*overrides_of(run, "data"), *arguments]
+    if model is None or any(a.startswith("data") for a in arguments):
+        return None
+    config = Path(model).parent / ".hydra" / "config.yaml"
+    return config if config.is_file() else None

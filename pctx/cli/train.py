@@ -124,15 +124,14 @@ def _trainer(config: Any, run: Path, description: Checkpoint, resume: Path | Non
 
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     terminal = sys.stderr.isatty()
-    best = ModelCheckpoint(
-        dirpath=run / "checkpoints",
-        filename="best",
-        monitor="val/miou",
-        mode="max",
-        save_last=True,
-        enable_version_counter=False,
-    )
-    callbacks = [best, SaveModel(description, run), LearningRateMonitor("step"), Curves(run)]
+    keep: dict[str, Any] = {
+        "dirpath": run / "checkpoints",
+        "enable_version_counter": False,
+        "save_on_train_epoch_end": False,
+    }
+    best = ModelCheckpoint(filename="best", monitor="val/miou", mode="max", **keep)
+    last = ModelCheckpoint(filename="last", **keep)
+    callbacks = [best, last, SaveModel(description, run), LearningRateMonitor("step"), Curves(run)]
     if not terminal:
         callbacks.append(EpochLog())
     return instantiate(

@@ -103,7 +103,8 @@ def height_above_ground(coord: np.ndarray) -> np.ndarray:
     finite = np.isfinite(coord).all(axis=1)
     if not finite.any():
         return height
-    xy = np.floor(coord[finite, :2].astype(np.float64) / GROUND_CELL).astype(np.int64)
+    cell = np.floor(coord[finite, :2].astype(np.float64) / GROUND_CELL)
+    xy = cell.clip(-(2.0**30), 2.0**30).astype(np.int64)
     z = coord[finite, 2]
     # Cells by sorted key, so that one far stray point costs nothing.
     key = xy[:, 0] * 2**32 + xy[:, 1]
@@ -137,7 +138,7 @@ def local_shape(coord: np.ndarray) -> np.ndarray:
         return shape
     xyz = coord[finite].astype(np.float64)
     # 21 bits an axis: cubes repeat every 2000 km.
-    cell = np.floor(xyz / SHAPE_CELL).astype(np.int64) & (2**21 - 1)
+    cell = np.floor(xyz / SHAPE_CELL).clip(-(2.0**62), 2.0**62).astype(np.int64) & (2**21 - 1)
     key = (cell[:, 0] << 42) | (cell[:, 1] << 21) | cell[:, 2]
     _, cell_of = np.unique(key, return_inverse=True)
     cell_of = cell_of.reshape(-1)

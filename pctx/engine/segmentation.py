@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -141,7 +142,7 @@ class SegmentationModule(pl.LightningModule):
             return Sample(points=batch.points.to(device), inverse=batch.inverse, label=batch.label)
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
-    def configure_optimizers(self) -> Mapping[str, Any]:
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Make the optimiser over groups and the schedule over the trainer's steps."""
         groups = parameter_groups(
             self.model,

@@ -54,14 +54,16 @@ class PointCloud:
     def from_xyz(cls, xyz: np.ndarray, **columns: object) -> PointCloud:
         """Make a cloud from float64 coordinates, recentred before they become float32.
 
-        The origin stays (0, 0, 0) where every finite point lies within 4096 m of it (sensor
-        frames); else it is the median of the finite points, rounded to whole metres.
+        The origin stays (0, 0, 0) where the median of the finite points lies within 4096 m of it
+        (sensor frames; a far stray point moves nothing); else it is that median, rounded to whole
+        metres.
         """
         xyz = np.asarray(xyz, dtype=np.float64).reshape(-1, 3)
         finite = xyz[np.isfinite(xyz).all(axis=1)]
         origin = np.zeros(3)
-        if len(finite) and np.abs(finite).max() > FLOAT32_SAFE_EXTENT:
-            origin = np.round(np.median(finite, axis=0))
+        median = np.median(finite, axis=0) if len(finite) else origin
+        if np.abs(median).max() > FLOAT32_SAFE_EXTENT:
+            origin = np.round(median)
         coord = (xyz - origin).astype(np.float32)
         return cls(coord=coord, origin=origin, **columns)  # type: ignore[arg-type]
 

@@ -24,16 +24,17 @@ class Model:
 
 _TINY_V3: Mapping[str, Any] = MappingProxyType(
     {
+        "shuffle_curves": False,
         "channels": (32, 48, 96, 128),
         "depths": (1, 1, 2, 1),
         "num_heads": (2, 3, 6, 8),
         "strides": (2, 2, 2),
         "decoder_channels": (32, 48, 96),
-        "decoder_depths": (1, 1, 1),
+        "decoder_depths": (0, 0, 0),
         "decoder_num_heads": (2, 3, 6),
         "window_size": 128,
         "mlp_ratio": 2.0,
-        "drop_path": 0.1,
+        "drop_path": 0.0,
         "norm_momentum": 0.1,
     }
 )

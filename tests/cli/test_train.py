@@ -53,7 +53,7 @@ def test_a_run_leaves_what_it_promises(train, pctx, tmp_path):
         assert (run / name).is_file(), name
     checkpoint = load_checkpoint(run / "model.pt")
     assert checkpoint.grid_size == 0.6
-    assert len(checkpoint.labels) == 11
+    assert len(checkpoint.labels) == 10
     code, out, err = pctx("evaluate", f"checkpoint={run / 'model.pt'}", "hydra.run.dir=scores")
     assert code == 0, err
     assert "road" in out

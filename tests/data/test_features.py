@@ -96,6 +96,8 @@ def test_height_is_above_the_lowest_point_of_the_cells_around(n, seed):
 def test_heights_survive_points_that_are_far_or_not_finite():
     coord = np.array([[0, 0, 1], [1, 1, 3], [1e9, -1e9, 7], [np.nan, 0, -50]], np.float32)
     assert height_above_ground(coord).tolist() == [0, 2, 0, 0]
+    huge = np.array([[0, 0, 0], [1, 1, 2], [1e20, 1, -50]], np.float32)
+    assert height_above_ground(huge).tolist() == [0, 2, 0]
     assert height_above_ground(np.full((2, 3), np.nan, np.float32)).tolist() == [0, 0]
     assert height_above_ground(np.zeros((0, 3), np.float32)).shape == (0,)
 
@@ -132,9 +134,10 @@ def test_a_line_a_plane_and_a_ball_have_their_shapes():
     steps = np.linspace(0.1, 0.9, 50)
     zero = np.full(50, 0.5)
     pole = np.stack([zero, zero, steps], axis=1)
-    ground = np.stack([*rng.uniform(0.1, 0.9, (2, 400)), np.full(400, 0.5)], axis=1) + [10, 0, 0]
-    wall = ground[:, [0, 2, 1]] + [10, 0, 0]
-    ball = rng.uniform(0, 1, (3000, 3)) + [40, 0, 0]
+    flat = np.stack([*rng.uniform(0.1, 0.9, (2, 400)), np.full(400, 0.5)], axis=1)
+    ground = flat + np.array([10, 0, 0])
+    wall = flat[:, [0, 2, 1]] + np.array([20, 0, 0])
+    ball = rng.uniform(0, 1, (3000, 3)) + np.array([40, 0, 0])
     sizes = [len(part) for part in (pole, ground, wall, ball)]
     shape = local_shape(np.concatenate([pole, ground, wall, ball]).astype(np.float32))
     pole, ground, wall, ball = np.split(shape, np.cumsum(sizes)[:-1])

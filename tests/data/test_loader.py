@@ -1,5 +1,3 @@
-from typing import ClassVar
-
 import numpy as np
 import pytest
 import torch
@@ -23,7 +21,7 @@ def random_cloud(seed, n=400):
 
 
 class MadeScans(ScanDataset):
-    card: ClassVar[Card] = Card(name="made", labels=LABELS)
+    card = Card(name="made", labels=LABELS)
 
     def scans(self, split):
         return [str(i) for i in range(5)]
