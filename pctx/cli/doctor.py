@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _NEEDED = (
     "torch", "numpy", "scipy", "hydra-core", "pytorch-lightning", "torchmetrics",
@@ -37,36 +40,34 @@ def doctor() -> None:
     for name in _OPTIONAL:
         table.add_row(name, _version(name) or "–", "optional")
     console.print(table)
-    if not broken:
-        _devices(console)
-    _open3d(console)
     if broken:
         console.print(f"a run would fail: install {', '.join(broken)}")
         raise typer.Exit(1)
+    _print_devices(console)
+    _print_windows(console)
     console.print("a CPU run works")
 
 
-def _devices(console: object) -> None:
+def _print_devices(console: Console) -> None:
     import torch
-    from rich.console import Console
 
-    assert isinstance(console, Console)
+    from pctx.nn.backend import engines
+
     threads = torch.get_num_threads()
     console.print(f"cpu: {torch.backends.cpu.get_cpu_capability()}, {threads} threads")
-    if torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
-            console.print(f"cuda:{index}: {torch.cuda.get_device_name(index)}")
-    else:
+    for index in range(torch.cuda.device_count()):
+        console.print(f"cuda:{index}: {torch.cuda.get_device_name(index)}")
+    if not torch.cuda.is_available():
         console.print("cuda: none")
+    for work, engine in engines().items():
+        console.print(f"{work}: {engine}")
 
 
-def _open3d(console: object) -> None:
-    from rich.console import Console
+def _print_windows(console: Console) -> None:
+    from pctx.vis.viewer import why_no_window
 
-    assert isinstance(console, Console)
-    if importlib.util.find_spec("open3d") is None:
-        console.print("windows: none, open3d is not installed; pictures and pages work")
-        return
+    reason = why_no_window()
+    console.print(f"windows: {reason or 'Open3D'}", soft_wrap=True)
 
 
 def _version(name: str) -> str | None:

@@ -108,6 +108,15 @@ def show_or_render(scene: Scene, fallback: Path | None = None) -> Path | None:
     return None
 
 
+def why_no_window() -> str | None:
+    """Say in a sentence why `show` would open no window here; None where it would."""
+    if not _has_display():
+        return "there is no display"
+    code = "import sys, pctx.vis.window as w; sys.exit(w.check())"
+    ended = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, check=False)
+    return _reason(ended.returncode, ended.stderr.decode(errors="replace")) or None
+
+
 def _has_display() -> bool:
     if not sys.platform.startswith("linux"):
         return True
@@ -119,6 +128,8 @@ def _window_command(path: Path) -> list[str]:
 
 
 def _reason(code: int, stderr: str) -> str:
+    if code == 0:
+        return ""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
     if code == NO_LIBRARY:

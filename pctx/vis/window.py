@@ -25,14 +25,10 @@ SYSTEM_PACKAGES = "libgl1 libegl1 libgomp1 libusb-1.0-0"
 
 def run(path: Path) -> int:
     """Show the arrays of `show_scene` until the window is closed; give the exit code."""
-    try:
-        import open3d as o3d
-    except (ImportError, OSError) as error:
-        sys.stderr.write(load_error(error) + "\n")
-        return NO_LIBRARY
-    if not _display_answers():
-        sys.stderr.write(f"the display {os.environ['DISPLAY']} does not answer\n")
-        return NO_WINDOW
+    if code := check():
+        return code
+    import open3d as o3d
+
     with np.load(path) as arrays:
         scene = dict(arrays)
     o3d.utility.set_verbosity_level(o3d.utility.VerbosityLevel.Error)
@@ -50,6 +46,19 @@ def run(path: Path) -> int:
     _aim(window.get_view_control(), scene)
     window.run()
     window.destroy_window()
+    return 0
+
+
+def check() -> int:
+    """Give the exit code that `run` would end with for want of Open3D or a display; else 0."""
+    try:
+        import open3d  # noqa: F401
+    except (ImportError, OSError) as error:
+        sys.stderr.write(load_error(error) + "\n")
+        return NO_LIBRARY
+    if not _display_answers():
+        sys.stderr.write(f"the display {os.environ['DISPLAY']} does not answer\n")
+        return NO_WINDOW
     return 0
 
 
