@@ -28,6 +28,7 @@ class TrainConfig:
     trainer: Any
     name: str
     seed: int
+    threads: int | None
     resume: str | None
     init_from: str | None
 

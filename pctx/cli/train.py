@@ -51,6 +51,7 @@ def train(context: typer.Context) -> None:
 def fit(config: Any, run: Path) -> Scores:
     """Train what a composed configuration says, into the folder `run`; give the best scores."""
     import pytorch_lightning as pl
+    import torch
     from hydra.utils import instantiate
     from omegaconf import OmegaConf
 
@@ -60,6 +61,8 @@ def fit(config: Any, run: Path) -> Scores:
     from pctx.engine.segmentation import SegmentationModule
 
     pl.seed_everything(config.seed, verbose=False)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
     data = config.data
     pipeline = Pipeline(
         dataset=instantiate(data.dataset),
