@@ -21,6 +21,10 @@ from pctx.data.transforms.protocol import Transform, apply
 from pctx.geometry.points import PointBatch, PointCloud, pack
 
 
+MAX_KEPT = 200
+"""Prepared scans that a loader process keeps: half a gigabyte of 64-beam scans."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
     """How a scan of a dataset becomes a sample; the same in training and evaluation."""
@@ -44,11 +48,15 @@ class Pipeline:
         """Read and prepare a scan as it is."""
         return self._prepare(scan, self.dataset.read(scan))
 
+    @property
+    def augments(self) -> bool:
+        """Whether training changes scans at all."""
+        return any(step is not None for step in self.augment.values())
+
     def training_points(self, scan: str, rng: np.random.Generator) -> PointBatch:
-        """Read, augment, prepare and crop a scan."""
+        """Read, augment and prepare a scan."""
         cloud = apply(self.augment, self.dataset.read(scan), rng)
-        points = self._prepare(scan, cloud).points
-        return points if self.max_points is None else crop(points, self.max_points, rng)
+        return self._prepare(scan, cloud).points
 
     def _prepare(self, scan: str, cloud: PointCloud) -> Sample:
         if cloud.label is None:
@@ -89,10 +97,14 @@ class EpochSampler(Sampler[tuple[int, int]]):
 
 
 class TrainingSet(Dataset[PointBatch]):
-    """Augmented, cropped clouds by (draw, scan) pairs."""
+    """Augmented, cropped clouds by (draw, scan) pairs.
+
+    Without augmentation a scan is prepared once and kept, up to `MAX_KEPT` scans.
+    """
 
     def __init__(self, pipeline: Pipeline, scans: list[str], seed: int) -> None:
         self.pipeline, self.scans, self.seed = pipeline, scans, seed
+        self.kept: dict[int, PointBatch] = {}
 
     def __len__(self) -> int:
         return len(self.scans)
@@ -100,7 +112,13 @@ class TrainingSet(Dataset[PointBatch]):
     def __getitem__(self, key: tuple[int, int]) -> PointBatch:
         draw, scan = key
         rng = np.random.default_rng([self.seed, 1, draw])
-        return self.pipeline.training_points(self.scans[scan], rng)
+        points = self.kept.get(scan)
+        if points is None:
+            points = self.pipeline.training_points(self.scans[scan], rng)
+            if not self.pipeline.augments and len(self.kept) < MAX_KEPT:
+                self.kept[scan] = points
+        max_points = self.pipeline.max_points
+        return points if max_points is None else crop(points, max_points, rng)
 
 
 class EvaluationSet(Dataset[Sample]):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -156,3 +158,23 @@ def test_a_voxel_has_the_means_and_the_commonest_label_of_its_points():
     torch.testing.assert_close(points.coord[0], torch.tensor([0.2, 0.0, 0.1]))
     # Most votes win, an ignored point has none, a tie goes to the lowest class.
     assert points.label.tolist() == [1, -1, 0]
+
+
+def test_a_scan_that_is_not_augmented_is_read_once(pipeline):
+    class Counted(MadeScans):
+        def __init__(self):
+            self.reads = []
+
+        def read(self, scan):
+            self.reads.append(scan)
+            return super().read(scan)
+
+    plain = replace(pipeline, dataset=Counted(), augment={"rotate": None})
+    loader = training_loader(plain, plain.dataset.scans("train"), batch_size=2, num_samples=20)
+    batches = list(loader)
+    assert sorted(plain.dataset.reads) == list("01234")
+    # The crop is drawn anew each time.
+    assert len({tuple(b.coord[0].tolist()) for b in batches}) > 5
+    turned = replace(pipeline, dataset=Counted())
+    list(training_loader(turned, turned.dataset.scans("train"), batch_size=2, num_samples=20))
+    assert len(turned.dataset.reads) == 20
