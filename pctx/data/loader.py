@@ -20,7 +20,6 @@ from pctx.data.prepare import Sample, crop, prepare
 from pctx.data.transforms.protocol import Transform, apply
 from pctx.geometry.points import PointBatch, PointCloud, pack
 
-
 MAX_KEPT = 200
 """Prepared scans that a loader process keeps: half a gigabyte of 64-beam scans."""
 
