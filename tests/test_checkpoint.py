@@ -1,4 +1,5 @@
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -57,17 +58,20 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 class _Evil:
-    def __reduce__(self):
-        import os
+    def __init__(self, path):
+        self.path = path
 
-        return os.system, ("touch /tmp/pctx-was-here",)
+    def __reduce__(self):
+        return Path.touch, (self.path,)
 
 
 def test_code_in_a_model_file_is_not_run(tmp_path):
     path = tmp_path / "model.pt"
-    torch.save({"format": "pctx-model-1", "weights": _Evil()}, path)
+    trace = tmp_path / "was here"
+    torch.save({"format": "pctx-model-1", "weights": _Evil(trace)}, path)
     with pytest.raises(ValueError, match="not a pctx model file"):
         load_checkpoint(path)
+    assert not trace.exists()
 
 
 def test_a_backbone_is_never_imported_from_elsewhere(file):
