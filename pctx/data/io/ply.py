@@ -91,7 +91,8 @@ def write_ply(path: Path, labelled: Labelled) -> None:
 def _read_text(
     path: Path, text: bytes, elements: list[Element], wanted: Element
 ) -> dict[str, np.ndarray]:
-    numbers, at = np.zeros(0), 0
+    numbers: np.ndarray = np.zeros(0)
+    at = 0
     if text.strip():
         with warnings.catch_warnings():
             warnings.simplefilter("error")

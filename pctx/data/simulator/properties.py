@@ -89,7 +89,7 @@ def put_side_road(site: Site, edge: Edge) -> None:
                 hedge = plants.hedge(rng, 4.0, 1.5, 1.0)
                 site.put(hedge, s, edge.at(d), zones=(Zone.GRASS,), turn=np.pi / 2)
             d += wide + rng.uniform(0, 4)
-        for d in np.arange(12, 45, 6.5):
+        for d in np.arange(12, 45, 6.5).tolist():
             if site.chance(0.3):
                 s, turn = center + bank * (half - 1.15), rng.choice([-1, 1]) * np.pi / 2
                 car = vehicles.car(rng)

@@ -51,8 +51,8 @@ def put_parked(site: Site, edge: Edge) -> None:
             site.put(car, (start + end) / 2, t, room=2.3, zones=(Zone.DRIVE,), turn=turn)
     if side.lot is not None:
         start, end, near, far = side.lot
-        for row in np.arange(near + 3, far - 2, 7.5):
-            for s in np.arange(start + 2, end - 1, 2.7):
+        for row in np.arange(near + 3, far - 2, 7.5).tolist():
+            for s in np.arange(start + 2, end - 1, 2.7).tolist():
                 if site.chance(0.6):
                     turn = np.pi / 2 + rng.normal(0, 0.04)
                     car = vehicles.car(rng)
@@ -118,7 +118,7 @@ def put_street_trees(site: Site, edge: Edge) -> None:
             t = edge.at(0.8)
             site.put(plants.tree(rng, site.leaves(s, t)), s, t, room=0.7, zones=(Zone.WALK,))
     if edge.style.houses < 0.3 and site.chance(0.3):
-        for s in np.arange(-40, 50, 4.0):
+        for s in np.arange(-40, 50, 4.0).tolist():
             if not site.at_arm(s, edge.left, 6):
                 rail = furniture.fence(rng, 4.0, furniture.Fence.RAIL)
                 site.put(rail, s, edge.at(0.45), zones=OFF_ROAD)
