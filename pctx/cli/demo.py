@@ -65,9 +65,9 @@ def _label_and_draw(
     from dataclasses import replace
 
     from pctx.data.io.formats import write
+    from pctx.vis.fields import make_scene
     from pctx.vis.html import write_html
     from pctx.vis.render import render, render_row
-    from pctx.vis.scene import make_scene
 
     cloud = dataset.read(dataset.scans("test")[0])
     labels = dataset.card.labels

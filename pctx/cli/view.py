@@ -83,7 +83,7 @@ def _scenes(
     from pctx.data.cards import find_card
     from pctx.data.io.formats import read
     from pctx.data.labels import read_card
-    from pctx.vis.scene import make_scene
+    from pctx.vis.fields import make_scene
 
     predictor = _predictor(model) if model is not None else None
     labels: LabelSet | None = None

@@ -12,9 +12,10 @@ from pctx.data.io.atomic import replacing
 from pctx.data.labels import LabelSet
 from pctx.data.prediction import Prediction
 from pctx.geometry.points import PointCloud
+from pctx.vis.fields import make_scene
 from pctx.vis.figure import DARK, draw, strip_height
 from pctx.vis.palette import RGB
-from pctx.vis.scene import Scene, make_scene
+from pctx.vis.scene import Scene
 
 _FORMATS = (".png", ".jpg", ".jpeg", ".webp")
 _GAP = 4  # pixels between the figures of a row

@@ -16,9 +16,10 @@ from pctx.data.labels import LabelSet
 from pctx.data.prediction import Prediction
 from pctx.geometry.points import PointCloud
 from pctx.vis.camera import frame
+from pctx.vis.fields import make_scene
 from pctx.vis.figure import DARK, draw
 from pctx.vis.render import save
-from pctx.vis.scene import Scene, make_scene
+from pctx.vis.scene import Scene
 from pctx.vis.window import NO_LIBRARY, NO_WINDOW
 
 log = logging.getLogger(__name__)

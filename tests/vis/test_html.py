@@ -9,8 +9,8 @@ import pytest
 from pctx.data.prediction import Prediction
 from pctx.geometry.points import PointCloud
 from pctx.vis import html
+from pctx.vis.fields import make_scene
 from pctx.vis.html import write_html
-from pctx.vis.scene import make_scene
 
 
 def read(path) -> tuple[dict, dict[str, bytes], str]:

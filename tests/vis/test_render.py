@@ -9,10 +9,11 @@ import pctx
 from pctx.data.labels import LabelSet
 from pctx.geometry.points import PointCloud
 from pctx.vis.camera import VIEWS, frame
+from pctx.vis.fields import make_scene
 from pctx.vis.figure import DARK, draw
 from pctx.vis.raster import rasterize, spacing
 from pctx.vis.render import draw_row, render, render_row, render_scenes
-from pctx.vis.scene import Scene, make_scene
+from pctx.vis.scene import Scene
 
 SMALL = (320, 240)
 

@@ -10,7 +10,7 @@ from PIL import Image
 import pctx
 from pctx.geometry.points import PointCloud
 from pctx.vis import viewer, window
-from pctx.vis.scene import make_scene
+from pctx.vis.fields import make_scene
 from pctx.vis.viewer import ViewerError, show, show_or_render
 
 

@@ -1,0 +1,154 @@
+"""make_scene(): a cloud coloured by one of its fields, or by what was predicted.
+
+n points.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeVar, get_args
+
+import numpy as np
+
+from pctx.data.labels import IGNORE_INDEX, LabelSet
+from pctx.data.prediction import Prediction
+from pctx.geometry.points import PointCloud
+from pctx.vis import palette
+from pctx.vis.palette import Ramp
+from pctx.vis.scene import ColorScale, Scene, color_scene, entry_scene, id_scene, value_scene
+
+ColorBy = Literal[
+    "label", "prediction", "error", "entropy", "rgb", "intensity", "height", "instance"
+]
+COLORS: tuple[str, ...] = get_args(ColorBy)
+T = TypeVar("T")
+
+LAS_FIELDS = frozenset(("number_of_returns", "point_source_id", "return_number"))
+"""Columns by which a LAS file is known; its classes have names without a card."""
+
+
+def make_scene(
+    cloud: PointCloud,
+    prediction: Prediction | None = None,
+    *,
+    color: str | None = None,
+    labels: LabelSet | None = None,
+    title: str = "",
+) -> Scene:
+    """Colour a cloud by one of its fields or by what was predicted.
+
+    Points without a finite position are left out. Raw ids that are in no class of `labels` are
+    shown as such, never refused. Without `labels` every raw id has a colour of its own, but those
+    of LAS files are named as ASPRS does.
+
+    Args:
+        cloud: any points.
+        prediction: of the same points, or None.
+        color: one of `COLORS`; None takes the first there is of prediction, label, rgb,
+            intensity, height.
+        labels: the classes of the cloud's raw ids; None takes the prediction's.
+        title: usually the file's name.
+
+    Raises:
+        ValueError: `color` is unknown, or needs a field or a prediction that is not there.
+    """
+    if prediction is not None and len(prediction) != len(cloud):
+        raise ValueError(
+            f"the prediction has {len(prediction)} rows, the cloud has {len(cloud)} points"
+        )
+    if color is None:
+        color = _default_color(cloud, prediction)
+    known = labels if labels is not None or prediction is None else prediction.labels
+    if color == "label":
+        return _label_scene(cloud, known, title)
+    if color == "prediction":
+        pred = _needed(prediction, color, "prediction")
+        return _class_scene(cloud, pred.label, pred.labels, title=title, subject=color)
+    if color == "error":
+        return _error_scene(cloud, _needed(prediction, color, "prediction"), known, title)
+    if color == "entropy":
+        values = _needed(_needed(prediction, color, "prediction").entropy, color, "entropy")
+        scale = ColorScale(Ramp.ENTROPY, 0.0, 1.0, "")
+        return value_scene(cloud, values, title=title, subject="entropy", scale=scale)
+    if color == "rgb":
+        return color_scene(
+            cloud, _needed(cloud.color, color, "color"), title=title, subject="colour"
+        )
+    if color == "intensity":
+        values = _needed(cloud.intensity, color, "intensity")
+        return value_scene(cloud, values, title=title, subject=color, ramp=Ramp.INTENSITY)
+    if color == "height":
+        height = cloud.coord[:, 2].astype(np.float64) + cloud.origin[2]
+        return value_scene(cloud, height, title=title, subject=color, ramp=Ramp.HEIGHT, unit="m")
+    if color == "instance":
+        ids = _needed(cloud.instance, color, "instance")
+        ids = np.where(ids > 0, ids, -1)  # 0 is "no instance" in every format that has them
+        return id_scene(cloud, ids, title=title, subject=color, word="instance")
+    raise ValueError(f"color must be one of {', '.join(COLORS)}; found {color!r}")
+
+
+def _default_color(cloud: PointCloud, prediction: Prediction | None) -> str:
+    if prediction is not None:
+        return "prediction"
+    for color, column in (
+        ("label", cloud.label),
+        ("rgb", cloud.color),
+        ("intensity", cloud.intensity),
+    ):
+        if column is not None:
+            return color
+    return "height"
+
+
+def _needed(value: T | None, color: str, name: str) -> T:
+    if value is None:
+        raise ValueError(f"color {color!r} needs {name}, and there is none; choose another color")
+    return value
+
+
+def _label_scene(cloud: PointCloud, labels: LabelSet | None, title: str) -> Scene:
+    raw = _needed(cloud.label, "label", "label")
+    if labels is None and LAS_FIELDS.issubset(cloud.extra):
+        labels = palette.ASPRS
+    if labels is None:
+        return id_scene(cloud, raw, title=title, subject="label")
+    label, strange = _encode(raw, labels)
+    label = np.where(strange >= 0, len(labels) + strange, label)
+    codes = np.unique(raw[strange >= 0])
+    names = [*labels.names, *(f"id {code} (no class)" for code in codes.tolist())]
+    colors = np.concatenate([np.array(labels.colors, np.uint8), palette.id_colors(codes)])
+    return entry_scene(cloud, label, names, colors, title=title, subject="label")
+
+
+def _encode(raw: np.ndarray, labels: LabelSet) -> tuple[np.ndarray, np.ndarray]:
+    """Give class numbers, -1 for none, and which of the ids in no class at all, -1 if in one."""
+    known = np.array([code for ids in labels.raw for code in ids] + list(labels.ignore))
+    missing = ~np.isin(raw, known)
+    label = np.full(len(raw), IGNORE_INDEX, dtype=np.int64)
+    label[~missing] = labels.encode(raw[~missing])
+    strange = np.full(len(raw), -1, dtype=np.int64)
+    strange[missing] = np.unique(raw[missing], return_inverse=True)[1].reshape(-1)
+    return label, strange
+
+
+def _class_scene(
+    cloud: PointCloud, label: np.ndarray, labels: LabelSet, *, title: str, subject: str
+) -> Scene:
+    palette.class_colors(label, labels)  # refuses numbers that are no class
+    colors = np.array(labels.colors, np.uint8)
+    return entry_scene(cloud, label, labels.names, colors, title=title, subject=subject)
+
+
+def _error_scene(
+    cloud: PointCloud, prediction: Prediction, labels: LabelSet | None, title: str
+) -> Scene:
+    if labels is None or labels.names != prediction.labels.names:
+        raise ValueError(
+            "color 'error' compares the same classes, but the labels and the prediction "
+            f"have different ones: {', '.join(labels.names if labels else ())} / "
+            f"{', '.join(prediction.labels.names)}"
+        )
+    truth, _ = _encode(_needed(cloud.label, "error", "label"), labels)
+    judged = np.where(truth == IGNORE_INDEX, 2, np.where(truth == prediction.label, 0, 1))
+    colors = np.array([palette.RIGHT, palette.WRONG, palette.NOT_COUNTED], np.uint8)
+    names = ("right", "wrong", "not counted")
+    return entry_scene(cloud, judged, names, colors, title=title, subject="error")
