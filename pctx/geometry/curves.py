@@ -3,12 +3,17 @@
 n voxels, o curves. A code holds 3 bits a level, the coarsest level highest. The Hilbert curve is
 read by an automaton derived from J. Skilling, "Programming the Hilbert curve" (AIP Conference
 Proceedings 707, 2004): its state says how the axes are permuted and flipped at a level.
+
+A curve is named `z` or `hilbert`, and may say in which order it takes the axes, the most
+significant first: `z-yxz`, `hilbert-zxy`; `-trans` is short for `-yxz`. `random` visits the cube's
+voxels in an order without any locality, for comparison: the Morton code with its bits scrambled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +21,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 CURVES = ("z", "z-trans", "hilbert", "hilbert-trans")
-"""The names of the curves; -trans exchanges x and y first."""
+"""The four curves of Point Transformer V3."""
 
 MAX_DEPTH = 21
 """Levels of a code: 3 bits each in the 63 of a non-negative int64."""
@@ -30,19 +35,55 @@ _SPREAD_BITS = 11
 _PIECE = 1 << 15
 """Voxels encoded at a time on the CPU."""
 
+_MULTIPLIERS = (0x3F58476D1CE4E5B9, 0x14D049BB133111EB)
+"""Odd numbers that scramble bits, of SplitMix64 (Steele et al., 2014), less the sign bit."""
 
-def encode(grid_coord: Int[Tensor, "n 3"], depth: int, curve: str) -> Int[Tensor, "n"]:
+
+class Curve(NamedTuple):
+    """What a name says.
+
+    Attributes:
+        family: z, hilbert or random.
+        axes: which axis comes first, second and last, by number.
+    """
+
+    family: str
+    axes: tuple[int, int, int]
+
+
+@lru_cache(maxsize=64)
+def parse_curve(name: str) -> Curve:
+    """Read a curve's name.
+
+    Raises:
+        ValueError: for a name that is no curve's.
+    """
+    family, dash, axes = name.partition("-")
+    axes = {"": "" if dash else "xyz", "trans": "yxz"}.get(axes, axes)
+    if name == "random" or (family in ("z", "hilbert") and sorted(axes) == ["x", "y", "z"]):
+        first, second, last = ("xyz".index(axis) for axis in axes)
+        return Curve(family, (first, second, last))
+    raise ValueError(
+        f"unknown curve {name!r}; choose from {', '.join(CURVES)}, random, or give z and hilbert "
+        "an order of axes, as in hilbert-zxy"
+    )
+
+
+def encode(
+    grid_coord: Int[Tensor, "n 3"], depth: int, curve: str, *, seed: int = 0
+) -> Int[Tensor, "n"]:
     """Return the place of each voxel along a curve that fills the cube of 2**depth voxels an axis.
 
     Args:
         grid_coord: voxel numbers in [0, 2**depth), any integer dtype and strides.
         depth: levels, 0 to 21.
-        curve: one of CURVES.
+        curve: its name.
+        seed: which of the random curves `random` is.
 
     Raises:
         ValueError: for an unknown curve or depth, and, on the CPU, a voxel outside the cube.
     """
-    return encode_curves(grid_coord, depth, (curve,))[0]
+    return encode_curves(grid_coord, depth, (curve,), seed=seed)[0]
 
 
 def encode_curves(
@@ -50,20 +91,23 @@ def encode_curves(
     depth: int,
     curves: Sequence[str],
     own_depth: Int[Tensor, "n"] | None = None,
+    *,
+    seed: int = 0,
 ) -> Int[Tensor, "o n"]:
     """Encode along several curves, sharing their work.
 
     Args:
         grid_coord: voxel numbers in [0, 2**depth), any integer dtype and strides.
         depth: levels, 0 to 21.
-        curves: names out of CURVES, at least one.
+        curves: names, at least one.
         own_depth: the depth each voxel's own curve has, at most `depth`, where that differs.
+        seed: which of the random curves `random` is.
 
     Raises:
         ValueError: as for `encode`.
     """
     _check_depth(depth)
-    _check_curves(curves)
+    parsed = _parsed(curves)
     grid_coord = grid_coord.long()
     _check_inside(grid_coord, depth)
     n = len(grid_coord)
@@ -72,19 +116,44 @@ def encode_curves(
     size = _PIECE if codes.device.type == "cpu" else max(n, 1)
     for i in range(0, n, size):
         own = None if own_depth is None else own_depth[i : i + size]
-        _encode_piece(grid_coord[i : i + size], depth, curves, own, codes[:, i : i + size])
+        _encode_piece(grid_coord[i : i + size], depth, parsed, own, seed, codes[:, i : i + size])
     return codes
 
 
-def decode(code: Int[Tensor, "n"], depth: int, curve: str) -> Int[Tensor, "n 3"]:
+def decode(code: Int[Tensor, "n"], depth: int, curve: str, *, seed: int = 0) -> Int[Tensor, "n 3"]:
     """Return the voxel at each place along a curve; the inverse of `encode`."""
     _check_depth(depth)
-    _check_curves((curve,))
+    family, axes = parse_curve(curve)
     code = code.long()
-    if curve.startswith("hilbert"):
+    if family == "hilbert":
         code = _translate(_automaton(str(code.device))[1], code, depth, depth % _STEP)
-    grid_coord = _compact(code, depth)
-    return grid_coord[:, [1, 0, 2]] if curve.endswith("-trans") else grid_coord
+    elif family == "random":
+        code = unscramble(code, 3 * depth, seed)
+    return _compact(code, depth)[:, [axes.index(axis) for axis in range(3)]]
+
+
+def scramble(word: Int[Tensor, "n"], bits: Int[Tensor, "n"] | int, seed: int) -> Int[Tensor, "n"]:
+    """Map the words of some bits one to one onto themselves, as if by chance.
+
+    Args:
+        word: in [0, 2**bits).
+        bits: from 0 to 63, of each word or of all.
+        seed: any integer.
+    """
+    mask, half = _mask_and_half(word, bits)
+    for odd in _MULTIPLIERS:
+        word = ((word + seed) * odd) & mask
+        word = word ^ (word >> half)
+    return word
+
+
+def unscramble(word: Int[Tensor, "n"], bits: Int[Tensor, "n"] | int, seed: int) -> Int[Tensor, "n"]:
+    """Undo `scramble`."""
+    mask, half = _mask_and_half(word, bits)
+    for odd in reversed(_MULTIPLIERS):
+        word = word ^ (word >> half)  # over half the bits: its own inverse
+        word = (word * _signed(pow(odd, -1, 1 << 64)) - seed) & mask
+    return word
 
 
 def _check_depth(depth: int) -> None:
@@ -92,12 +161,10 @@ def _check_depth(depth: int) -> None:
         raise ValueError(f"depth must be from 0 to {MAX_DEPTH} levels, found {depth}")
 
 
-def _check_curves(curves: Sequence[str]) -> None:
+def _parsed(curves: Sequence[str]) -> list[Curve]:
     if not curves:
         raise ValueError(f"curves must name at least one of {', '.join(CURVES)}, found none")
-    for curve in curves:
-        if curve not in CURVES:
-            raise ValueError(f"unknown curve {curve!r}; choose from {', '.join(CURVES)}")
+    return [parse_curve(curve) for curve in curves]
 
 
 def _check_inside(grid_coord: Tensor, depth: int) -> None:
@@ -112,20 +179,39 @@ def _check_inside(grid_coord: Tensor, depth: int) -> None:
 
 
 def _encode_piece(
-    grid_coord: Tensor, depth: int, curves: Sequence[str], own_depth: Tensor | None, codes: Tensor
+    grid_coord: Tensor,
+    depth: int,
+    curves: Sequence[Curve],
+    own_depth: Tensor | None,
+    seed: int,
+    codes: Tensor,
 ) -> None:
     """Fill codes, (o, n)."""
-    x, y, z = (_spread(axis, depth) for axis in grid_coord.unbind(1))
+    spread = [_spread(axis, depth) for axis in grid_coord.unbind(1)]
     morton = {}
-    for trans in {curve.endswith("-trans") for curve in curves}:
-        high, low = (y, x) if trans else (x, y)
-        morton[trans] = (high << 2).bitwise_or_(low << 1).bitwise_or_(z)
+    for axes in {curve.axes for curve in curves}:
+        first, second, last = (spread[axis] for axis in axes)
+        morton[axes] = (first << 2).bitwise_or_(second << 1).bitwise_or_(last)
     # The state in which a curve of depth d is entered; see _translate.
     start = depth % _STEP if own_depth is None else own_depth % _STEP
     table = _automaton(str(codes.device))[0]
-    for row, curve in zip(codes, curves, strict=True):
-        code = morton[curve.endswith("-trans")]
-        row.copy_(_translate(table, code, depth, start) if curve.startswith("hilbert") else code)
+    for row, (family, axes) in zip(codes, curves, strict=True):
+        code = morton[axes]
+        if family == "hilbert":
+            code = _translate(table, code, depth, start)
+        elif family == "random":
+            code = scramble(code, 3 * (depth if own_depth is None else own_depth), seed)
+        row.copy_(code)
+
+
+def _mask_and_half(word: Tensor, bits: Tensor | int) -> tuple[Tensor, Tensor]:
+    bits = torch.as_tensor(bits, device=word.device)
+    return (1 << bits) - 1, bits // 2 + 1  # of 63 bits too: int64 wraps
+
+
+def _signed(word: int) -> int:
+    """Read 64 bits as an int64."""
+    return word - (1 << 64) if word >> 63 else word
 
 
 def _spread(axis: Tensor, depth: int) -> Tensor:

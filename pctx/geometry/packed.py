@@ -52,6 +52,14 @@ def segment_max(values: Float[Tensor, "n c"], starts: Int[Tensor, "m+1"]) -> Flo
     return _segment_reduce(values, starts, "max")
 
 
+def segment_min(values: Float[Tensor, "n c"], starts: Int[Tensor, "m+1"]) -> Float[Tensor, "m c"]:
+    """Take the smallest of the rows starts[i] : starts[i + 1]; an empty segment gives 0.
+
+    Equal smallest values share the gradient evenly. `starts` runs from 0 to n.
+    """
+    return _segment_reduce(values, starts, "min")
+
+
 def cloud_minimum(
     grid_coord: Int[Tensor, "n 3"], offsets: Int[Tensor, "b+1"]
 ) -> Int[Tensor, "b 3"]:

@@ -5,6 +5,7 @@ n points, m coarse points, b clouds, o curves.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,10 +13,16 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from pctx.geometry.curves import MAX_DEPTH, encode_curves
+from pctx.geometry.curves import MAX_DEPTH, encode_curves, scramble, unscramble
 from pctx.geometry.packed import batch_from_offsets, cloud_maximum, cloud_minimum
 from pctx.geometry.pooling import Pooling
 from pctx.geometry.sorting import argsort_pairs, changes, places
+
+PLAIN = "plain"
+"""The order of the rows as they come, beside the curves of `geometry.curves`."""
+
+RANDOM = "random"
+"""The curve without locality; `seed` says which."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -23,12 +30,14 @@ class Serialization:
     """The order of packed points along each of several curves.
 
     Attributes:
-        codes: the place of each point on its own cloud's curve; the cloud is not part of it.
+        codes: the place of each point on its own cloud's curve; the cloud is not part of it. Along
+            `plain`, the row within the cloud.
         order: the points cloud by cloud, ascending by code, equal codes by row.
         inverse: the rank of each point in that order.
         curves: the name of each row.
         offsets: (b + 1,) the limits of the clouds.
         depth: (b,) levels of each cloud's curve.
+        seed: which of the random curves `random` is.
     """
 
     codes: Int[Tensor, "o n"]
@@ -37,6 +46,7 @@ class Serialization:
     curves: tuple[str, ...]
     offsets: Int[Tensor, "b+1"]
     depth: Int[Tensor, "b"]
+    seed: int = 0
 
 
 def serialize(
@@ -46,22 +56,24 @@ def serialize(
     depth: int | Int[Tensor, "b"] | None = None,
     *,
     origin: Int[Tensor, "b 3"] | None = None,
+    seed: int = 0,
 ) -> Serialization:
     """Order packed points along curves; a cloud's order does not depend on the other clouds.
 
     Args:
-        grid_coord: voxel numbers, any integers.
+        grid_coord: voxel numbers, any integers of any dtype and strides.
         offsets: the limits of the clouds.
-        curves: names out of `curves.CURVES`.
+        curves: names as `geometry.curves` reads them, or `plain`; at least one.
         depth: levels, one number for all clouds or one a cloud; by default the bit length of
             (the largest coordinate of the cloud + 1), at most 21. (The order along a Hilbert curve
             depends on the depth modulo 3.)
         origin: the voxel where each cloud's curve starts; by default the cloud's minimum, so that
             whole-voxel translations change nothing.
+        seed: which of the random curves `random` is.
 
     Raises:
-        ValueError: if a cloud reaches beyond its curve's cube: 2**depth voxels an axis, at most
-            2**21.
+        ValueError: for an unknown curve, and if a cloud reaches beyond its curve's cube: 2**depth
+            voxels an axis, at most 2**21.
     """
     n, b = len(grid_coord), len(offsets) - 1
     batch = batch_from_offsets(offsets, n)
@@ -73,9 +85,17 @@ def serialize(
         depth = bit_length(largest + 1).clamp(max=MAX_DEPTH)
     depth = torch.as_tensor(depth, device=offsets.device).long().expand(b)
     levels = _common_depth(depth, largest)
-    codes = encode_curves(cells, levels, curves, own_depth=depth.index_select(0, batch))
+    # The plain order is no curve: its codes are written over.
+    spatial = ["z" if curve == PLAIN else curve for curve in curves]
+    own_depth = depth.index_select(0, batch)
+    codes = encode_curves(cells, levels, spatial, own_depth=own_depth, seed=seed)
+    order = torch.empty_like(codes)
     cloud_bits = max(b - 1, 0).bit_length()
-    order = torch.stack([argsort_pairs(batch, cloud_bits, code, 3 * levels) for code in codes])
+    for curve, code, along in zip(curves, codes, order, strict=True):
+        if curve == PLAIN:
+            _number_rows(code, along, batch, offsets)
+        else:
+            along.copy_(argsort_pairs(batch, cloud_bits, code, 3 * levels))
     return Serialization(
         codes=codes,
         order=order,
@@ -83,50 +103,59 @@ def serialize(
         curves=tuple(curves),
         offsets=offsets,
         depth=depth,
+        seed=seed,
     )
 
 
 def coarsen(serialization: Serialization, stride: int) -> tuple[Serialization, Pooling]:
     """Merge cells of stride**3 voxels: the next level's serialization, and which points merge.
 
-    Nothing is sorted: points of one cell are neighbours in every order. Coarse points ascend by
-    cloud and the first curve's code.
+    Equal to serializing the coarse points, but nothing is sorted: points of one cell are neighbours
+    along every z and Hilbert curve. (Along `random` they are not, so that one is sorted.) Coarse
+    points ascend by cloud and the code of the first z or Hilbert curve.
 
     Args:
         serialization: the level to merge.
         stride: voxels an axis, a power of two.
 
     Raises:
-        ValueError: if stride is not a power of two from 2 to 2**21.
+        ValueError: if stride is not a power of two from 2 to 2**21, or if there is neither a z nor
+            a Hilbert curve.
     """
     if not 2 <= stride <= 1 << MAX_DEPTH or stride & (stride - 1):
         raise ValueError(f"stride must be a power of two from 2 to 2**{MAX_DEPTH}, found {stride}")
     levels = stride.bit_length() - 1
-    first_order, offsets = serialization.order[0], serialization.offsets
-    n = len(first_order)
+    curves, offsets = serialization.curves, serialization.offsets
+    leading = next((i for i, curve in enumerate(curves) if curve not in (PLAIN, RANDOM)), None)
+    if leading is None:
+        raise ValueError(f"to merge cells takes a z or hilbert curve; there is {', '.join(curves)}")
+    along = serialization.order[leading]
+    n = len(along)
     batch = batch_from_offsets(offsets, n)
-    cell = serialization.codes[0].index_select(0, first_order) >> (3 * levels)
+    cell = serialization.codes[leading].index_select(0, along) >> (3 * levels)
     head = changes(cell)
     head[1:] |= batch[1:] != batch[:-1]
     begin = places(head)  # one host sync: how many coarse points there are
-    m = len(begin)
-    rank = torch.cumsum(head, 0) - 1
-    cluster = rank.index_select(0, serialization.inverse[0])
-    order = torch.empty(len(serialization.order), m, dtype=torch.int64, device=cell.device)
-    torch.arange(m, out=order[0])
-    for fine, coarse in zip(serialization.order[1:], order[1:], strict=True):
-        along = cluster.index_select(0, fine)
-        coarse.scatter_(0, torch.cumsum(changes(along), 0) - 1, along)
+    cluster = (torch.cumsum(head, 0) - 1).index_select(0, serialization.inverse[leading])
+    first = along.index_select(0, begin)
     coarser = replace(
         serialization,
-        codes=serialization.codes.index_select(1, first_order[begin]) >> (3 * levels),
-        order=order,
-        inverse=_inverted(order),
+        codes=serialization.codes.index_select(1, first) >> (3 * levels),
         offsets=torch.searchsorted(begin, offsets),
         depth=(serialization.depth - levels).clamp(min=0),
     )
+    order = torch.empty_like(coarser.codes)
+    for row, curve in enumerate(curves):
+        if curve in (PLAIN, RANDOM):
+            _order_anew(row, serialization, first, coarser, order[row])
+        elif row == leading:
+            torch.arange(len(begin), out=order[row])
+        else:
+            fine = cluster.index_select(0, serialization.order[row])
+            order[row].scatter_(0, torch.cumsum(changes(fine), 0) - 1, fine)
     starts = torch.cat([begin, begin.new_full((1,), n)])
-    return coarser, Pooling(cluster=cluster, order=first_order, starts=starts)
+    coarser = replace(coarser, order=order, inverse=_inverted(order))
+    return coarser, Pooling(cluster=cluster, order=along, starts=starts)
 
 
 def shuffle_curves(serialization: Serialization, generator: torch.Generator) -> Serialization:
@@ -158,13 +187,46 @@ def _common_depth(depth: Tensor, largest: Tensor) -> int:
     levels, lowest, beyond, extent = torch.stack(
         [depth.amax(), depth.amin(), beyond, largest.amax() + 1]
     ).tolist()
-    if beyond > 0 or lowest < 0 or levels > MAX_DEPTH:
+    if lowest < 0 or levels > MAX_DEPTH:
+        raise ValueError(f"depth must be from 0 to {MAX_DEPTH} levels, found {depth.tolist()}")
+    if beyond > 0:
+        bits = (extent - 1).bit_length()
+        if bits <= MAX_DEPTH:
+            raise ValueError(
+                f"depth {depth.tolist()} does not hold clouds that span up to {extent} voxels an "
+                f"axis, which take {bits} bits; use a depth of at least {bits}"
+            )
+        factor = math.ceil(extent / (1 << MAX_DEPTH) * 100) / 100
         raise ValueError(
-            f"depth {depth.tolist()} does not hold clouds that span up to {extent} voxels an axis: "
-            f"2**depth must be at least that, with depth at most {MAX_DEPTH}; use another depth "
-            "or a larger grid_size"
+            f"a cloud spans {extent} voxels an axis, which take {bits} bits, more than "
+            f"{MAX_DEPTH}; remove far outliers, or use a grid_size at least {factor:g} times as "
+            "large"
         )
     return levels
+
+
+def _order_anew(
+    row: int, fine: Serialization, first: Tensor, coarse: Serialization, order: Tensor
+) -> None:
+    """Fill in the coarse codes and order of a row along which cells are not contiguous."""
+    code = coarse.codes[row]
+    batch = batch_from_offsets(coarse.offsets, len(code))
+    if coarse.curves[row] == PLAIN:
+        _number_rows(code, order, batch, coarse.offsets)
+        return
+    cell = unscramble(
+        fine.codes[row].index_select(0, first), 3 * fine.depth.index_select(0, batch), fine.seed
+    )
+    levels = fine.depth - coarse.depth
+    cell >>= 3 * levels.index_select(0, batch)
+    code.copy_(scramble(cell, 3 * coarse.depth.index_select(0, batch), coarse.seed))
+    order.copy_(argsort_pairs(batch, len(coarse.depth).bit_length(), code, 3 * MAX_DEPTH))
+
+
+def _number_rows(code: Tensor, order: Tensor, batch: Tensor, offsets: Tensor) -> None:
+    """Fill in the plain order."""
+    torch.arange(len(order), out=order)
+    torch.sub(order, offsets.index_select(0, batch), out=code)
 
 
 def _inverted(order: Tensor) -> Tensor:

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from pctx.geometry.curves import CURVES, decode, encode, encode_curves
 
-curves = pytest.mark.parametrize("curve", CURVES)
+ORDERS = ["".join(axes) for axes in itertools.permutations("xyz")]
+EVERY = (*CURVES, *(f"{family}-{axes}" for family in ("z", "hilbert") for axes in ORDERS), "random")
+curves = pytest.mark.parametrize("curve", EVERY)
+local = pytest.mark.parametrize("curve", EVERY[:-1])
 
 
 def full_cube(depth):
@@ -63,7 +66,7 @@ def test_a_curve_visits_every_voxel_once(curve, depth):
     assert torch.equal(codes.sort().values, torch.arange(8**depth))
 
 
-@pytest.mark.parametrize("curve", ["hilbert", "hilbert-trans"])
+@pytest.mark.parametrize("curve", [curve for curve in EVERY if curve.startswith("hilbert")])
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
 def test_neighbours_along_a_hilbert_curve_share_a_face(curve, depth):
     cells = decode(torch.arange(8**depth), depth, curve)
@@ -92,7 +95,31 @@ def test_trans_curves_exchange_x_and_y(curve, plain):
     assert torch.equal(encode(cells, 3, curve), encode(cells[:, [1, 0, 2]], 3, plain))
 
 
-@curves
+@pytest.mark.parametrize("axes", ORDERS)
+@pytest.mark.parametrize("family", ["z", "hilbert"])
+def test_a_curve_takes_the_axes_in_the_order_of_its_name(family, axes):
+    cells = full_cube(3)
+    swapped = cells[:, ["xyz".index(axis) for axis in axes]]
+    assert torch.equal(encode(cells, 3, f"{family}-{axes}"), encode(swapped, 3, family))
+
+
+@given(depth=st.integers(2, 21), seeds=st.tuples(st.integers(0), st.integers(0)))
+def test_the_random_curve_is_told_by_its_seed(depth, seeds):
+    here, there = (seed % 2**62 for seed in seeds)
+    cells = torch.from_numpy(np.random.default_rng(0).integers(0, 2**depth, (64, 3)))
+    codes = encode(cells, depth, "random", seed=here)
+    assert torch.equal(decode(codes, depth, "random", seed=here), cells)
+    if here % 8**depth != there % 8**depth:
+        assert not torch.equal(codes, encode(cells, depth, "random", seed=there))
+
+
+def test_the_random_curve_has_no_locality():
+    steps = decode(torch.arange(8**5), 5, "random").diff(dim=0).abs().sum(1)
+    # Two voxels drawn from a cube of 32 lie 32 apart on average.
+    assert 30 < steps.float().mean() < 34
+
+
+@local
 @pytest.mark.parametrize("depth", [1, 5, 12, 21])
 def test_a_code_without_its_last_digit_is_that_of_the_coarser_voxel(curve, depth):
     cells = torch.from_numpy(np.random.default_rng(0).integers(0, 2**depth, (100, 3)))
@@ -103,9 +130,9 @@ def test_a_code_without_its_last_digit_is_that_of_the_coarser_voxel(curve, depth
 def test_curves_of_several_depths_are_read_together(depths, seed):
     rng = np.random.default_rng(seed)
     cells = torch.from_numpy(np.stack([rng.integers(0, 2**depth, 3) for depth in depths]))
-    together = encode_curves(cells, max(depths), CURVES, own_depth=torch.tensor(depths))
+    together = encode_curves(cells, max(depths), EVERY, own_depth=torch.tensor(depths), seed=seed)
     for i, depth in enumerate(depths):
-        alone = [encode(cells[i : i + 1], depth, curve).item() for curve in CURVES]
+        alone = [encode(cells[i : i + 1], depth, curve, seed=seed).item() for curve in EVERY]
         assert together[:, i].tolist() == alone
 
 
@@ -113,7 +140,7 @@ def test_curves_of_several_depths_are_read_together(depths, seed):
 def test_any_integer_dtype_and_strides(dtype):
     cells = full_cube(3)
     strided = cells.t().contiguous().t().to(dtype)
-    for curve in CURVES:
+    for curve in EVERY:
         assert torch.equal(encode(strided, 3, curve), encode(cells, 3, curve))
 
 
@@ -139,8 +166,9 @@ def test_voxels_outside_the_cube_are_refused():
 
 def test_unknown_curves_and_depths_are_refused():
     cells = torch.zeros(1, 3, dtype=torch.int64)
-    with pytest.raises(ValueError, match="unknown curve 'peano'; choose from z, z-trans"):
-        encode(cells, 3, "peano")
+    for name in ("peano", "z-", "z-xy", "hilbert-xxy", "random-yxz", "trans", "plain", ""):
+        with pytest.raises(ValueError, match=f"unknown curve '{name}'; choose from z, z-trans"):
+            encode(cells, 3, name)
     with pytest.raises(ValueError, match="at least one"):
         encode_curves(cells, 3, ())
     for depth, verb in itertools.product((-1, 22), (encode, decode)):
