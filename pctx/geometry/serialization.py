@@ -99,7 +99,7 @@ def serialize(
     return Serialization(
         codes=codes,
         order=order,
-        inverse=_inverted(order),
+        inverse=inverted(order),
         curves=tuple(curves),
         offsets=offsets,
         depth=depth,
@@ -154,7 +154,7 @@ def coarsen(serialization: Serialization, stride: int) -> tuple[Serialization, P
             fine = cluster.index_select(0, serialization.order[row])
             order[row].scatter_(0, torch.cumsum(changes(fine), 0) - 1, fine)
     starts = torch.cat([begin, begin.new_full((1,), n)])
-    coarser = replace(coarser, order=order, inverse=_inverted(order))
+    coarser = replace(coarser, order=order, inverse=inverted(order))
     return coarser, Pooling(cluster=cluster, order=along, starts=starts)
 
 
@@ -176,6 +176,12 @@ def bit_length(value: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
     """Return how many bits non-negative integers take: 0 for 0."""
     powers = 2 ** torch.arange(63, device=value.device)
     return (value[:, None] >= powers).sum(1)
+
+
+def inverted(order: Int[Tensor, "o n"]) -> Int[Tensor, "o n"]:
+    """Return the rank of each point in each order."""
+    ranks = torch.arange(order.shape[1], device=order.device).expand_as(order)
+    return torch.empty_like(order).scatter_(1, order, ranks)
 
 
 def _common_depth(depth: Tensor, largest: Tensor) -> int:
@@ -227,8 +233,3 @@ def _number_rows(code: Tensor, order: Tensor, batch: Tensor, offsets: Tensor) ->
     """Fill in the plain order."""
     torch.arange(len(order), out=order)
     torch.sub(order, offsets.index_select(0, batch), out=code)
-
-
-def _inverted(order: Tensor) -> Tensor:
-    ranks = torch.arange(order.shape[1], device=order.device).expand_as(order)
-    return torch.empty_like(order).scatter_(1, order, ranks)
