@@ -76,6 +76,14 @@ def voxelize(coord: np.ndarray, grid_size: float) -> Voxelization:
     return Voxelization(first=order[head], inverse=inverse, grid_coord=grid_coord)
 
 
+def smallest_grid_size(extent: float) -> float:
+    """Return the edge at which an extent fits in 21 bits an axis, rounded up to three digits."""
+    # One cell of slack, as a cloud need not begin at the edge of a voxel.
+    smallest = extent / ((1 << MAX_DEPTH) - 2)
+    unit = 10.0 ** (math.floor(math.log10(smallest)) - 2)
+    return math.ceil(smallest / unit) * unit
+
+
 def _raise_not_finite(coord: np.ndarray, grid_size: float) -> None:
     count = int((~np.isfinite(coord).all(axis=1)).sum())
     if count:
@@ -85,12 +93,8 @@ def _raise_not_finite(coord: np.ndarray, grid_size: float) -> None:
 
 def _raise_too_wide(coord: np.ndarray, grid_size: float, cells: int) -> None:
     extent = np.ptp(coord.astype(np.float64), axis=0).max()
-    # One cell of slack, as a cloud need not begin at the edge of a voxel; rounded up.
-    smallest = extent / ((1 << MAX_DEPTH) - 2)
-    unit = 10.0 ** (math.floor(math.log10(smallest)) - 2)
-    smallest = math.ceil(smallest / unit) * unit
     raise ValueError(
         f"an extent of {extent:.6g} m at grid_size {grid_size:g} m needs {cells.bit_length()} bits "
         f"an axis, more than {MAX_DEPTH}; remove far outliers or use a grid_size of at least "
-        f"{smallest:.3g} m"
+        f"{smallest_grid_size(extent):.3g} m"
     )

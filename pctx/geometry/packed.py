@@ -6,7 +6,7 @@ n rows, b clouds, m segments, c channels.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Real
 from torch import Tensor
 
 
@@ -61,26 +61,26 @@ def segment_min(values: Float[Tensor, "n c"], starts: Int[Tensor, "m+1"]) -> Flo
 
 
 def cloud_minimum(
-    grid_coord: Int[Tensor, "n 3"], offsets: Int[Tensor, "b+1"]
-) -> Int[Tensor, "b 3"]:
-    """Return the smallest voxel number of each cloud on each axis; 0 for an empty cloud."""
-    return _cloud_extreme(grid_coord, offsets, "min")
+    coord: Real[Tensor, "n 3"], offsets: Int[Tensor, "b+1"]
+) -> Real[Tensor, "b 3"]:
+    """Return the smallest coordinate of each cloud on each axis; 0 for an empty cloud."""
+    return _cloud_extreme(coord, offsets, "min")
 
 
 def cloud_maximum(
-    grid_coord: Int[Tensor, "n 3"], offsets: Int[Tensor, "b+1"]
-) -> Int[Tensor, "b 3"]:
-    """Return the largest voxel number of each cloud on each axis; 0 for an empty cloud."""
-    return _cloud_extreme(grid_coord, offsets, "max")
+    coord: Real[Tensor, "n 3"], offsets: Int[Tensor, "b+1"]
+) -> Real[Tensor, "b 3"]:
+    """Return the largest coordinate of each cloud on each axis; 0 for an empty cloud."""
+    return _cloud_extreme(coord, offsets, "max")
 
 
-def _cloud_extreme(grid_coord: Tensor, offsets: Tensor, reduce: str) -> Tensor:
-    cells = grid_coord.long()
+def _cloud_extreme(coord: Tensor, offsets: Tensor, reduce: str) -> Tensor:
+    cells = coord if coord.is_floating_point() else coord.long()
     if len(offsets) == 2 and len(cells):
         # One cloud: five times as fast as one segment.
         return cells.amin(0, keepdim=True) if reduce == "min" else cells.amax(0, keepdim=True)
     # torch reduces segments of floats only; float64 holds integers to 2**53.
-    return _segment_reduce(cells.double(), offsets, reduce).long()
+    return _segment_reduce(cells.double(), offsets, reduce).to(cells.dtype)
 
 
 def _segment_reduce(values: Tensor, starts: Tensor, reduce: str) -> Tensor:
