@@ -35,12 +35,17 @@ if TYPE_CHECKING:
 
 ProductEngine = Literal["torch", "onednn"]
 ConvolutionEngine = Literal["torch"]
+AttentionEngine = Literal["plain", "sdpa"]
+AttentionBackend = Literal["auto", "plain", "sdpa"]
 
 ONEDNN_FROM = 64_000_000
 """Multiply-adds below which oneDNN gains no time (table above)."""
 
 MKL_TILE = 16
 """Output channels, of which MKL's bytes are the same for any number of threads if a multiple."""
+
+PLAIN_BELOW = 48
+"""Keys below which torch's fused attention loses time on the CPU (table above)."""
 
 
 def linear(
@@ -65,6 +70,27 @@ def product_engine(x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"]) -> Pr
         and not torch.compiler.is_compiling()
     )
     return "onednn" if suits and _onednn_agrees() else "torch"
+
+
+def attention_engine(
+    key: Float[Tensor, "w h k d"], backend: AttentionBackend = "auto"
+) -> AttentionEngine:
+    """Choose the engine of dot-product attention: the one asked for, or the one that suits.
+
+    Args:
+        key: what is asked.
+        backend: "plain" (product, softmax, product), "sdpa" (torch's fused attention, memory
+            linear in k), or "auto".
+
+    Raises:
+        ValueError: if there is no such backend.
+    """
+    if backend not in ("auto", "plain", "sdpa"):
+        raise ValueError(f"backend must be auto, plain or sdpa, found {backend}")
+    if backend != "auto":
+        return backend
+    small = key.shape[-2] < PLAIN_BELOW and key.device.type == "cpu"
+    return "plain" if small else "sdpa"
 
 
 def convolution_engine(feat: Float[Tensor, "n i"]) -> ConvolutionEngine:

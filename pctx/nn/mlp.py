@@ -1,13 +1,16 @@
 """Layers of one point each: linear, MLP, norm over packed points, stochastic depth a cloud.
 
-n points, b clouds, c channels, i input channels, o output channels.
+n points, b clouds, c channels, i input channels, o output channels, m parts of a batch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from pctx.geometry.packed import batch_from_offsets
@@ -16,6 +19,8 @@ from pctx.nn import backend
 BATCH_NORM_EPS = 1e-3
 BATCH_NORM_MOMENTUM = 0.01
 """Both as published with PTv3 (Wu et al., 2024), whose clouds are large and batches few."""
+
+Activation = Literal["gelu", "relu"]
 
 
 class Linear(nn.Linear):
@@ -27,16 +32,82 @@ class Linear(nn.Linear):
 
 
 class MLP(nn.Module):
-    """Two linear layers with an exact GELU between them."""
+    """Two linear layers with an exact GELU, or a ReLU, between them."""
 
-    def __init__(self, channels: int, hidden_channels: int, out_channels: int | None = None):
+    def __init__(
+        self,
+        channels: int,
+        hidden_channels: int,
+        out_channels: int | None = None,
+        *,
+        activation: Activation = "gelu",
+    ):
         super().__init__()
+        if activation not in ("gelu", "relu"):
+            raise ValueError(f"activation must be gelu or relu, found {activation}")
+        self.activation = activation
         self.fc1 = Linear(channels, hidden_channels)
         self.fc2 = Linear(hidden_channels, channels if out_channels is None else out_channels)
 
     def forward(self, feat: Float[Tensor, "*n c"]) -> Float[Tensor, "*n o"]:
         """Map each row."""
-        return self.fc2(F.gelu(self.fc1(feat)))
+        hidden = self.fc1(feat)
+        return self.fc2(F.gelu(hidden) if self.activation == "gelu" else hidden.relu())
+
+
+class GroupedLinear(nn.Module):
+    """One number a group of consecutive channels: their sum, weighted.
+
+    (The grouped linear layer of Wu et al., Point Transformer V2, 2022, section 3.2.)
+    """
+
+    def __init__(self, in_channels: int, groups: int):
+        super().__init__()
+        if groups < 1 or in_channels % groups:
+            raise ValueError(f"channels {in_channels} must be a multiple of groups {groups}")
+        self.groups = groups
+        self.weight = nn.Parameter(torch.empty(1, in_channels))
+        nn.init.kaiming_uniform_(self.weight, a=5**0.5)
+
+    def forward(self, feat: Float[Tensor, "*n i"]) -> Float[Tensor, "*n o"]:
+        """Map each row."""
+        return (feat * self.weight[0]).unflatten(-1, (self.groups, -1)).sum(-1)
+
+    def extra_repr(self) -> str:
+        """Show the widths."""
+        return f"{self.weight.shape[1]}, groups={self.groups}"
+
+
+class LayerScale(nn.Module):
+    """A learned factor a channel, small at first, for a residual branch.
+
+    (Touvron et al., Going Deeper with Image Transformers, 2021, equation 5.)
+    """
+
+    def __init__(self, channels: int, initial: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((channels,), float(initial)))
+
+    def forward(self, feat: Float[Tensor, "*n c"]) -> Float[Tensor, "*n c"]:
+        """Scale each channel."""
+        return feat * self.weight
+
+
+class Moments(NamedTuple):
+    """What a batch norm knows of a batch: its number of rows, their mean and variance."""
+
+    count: Int[Tensor, ""]
+    mean: Float[Tensor, "c"]
+    var: Float[Tensor, "c"]
+
+
+def pool_moments(parts: Sequence[Moments]) -> Moments:
+    """Join the moments of the parts of a batch into those of the whole, exactly."""
+    counts, means, variances = (torch.stack(each) for each in zip(*parts, strict=True))
+    count = counts.sum()
+    share = counts[:, None].to(means.dtype) / count.clamp(min=1)  # (m, 1)
+    mean = (share * means).sum(0)
+    return Moments(count, mean, (share * (variances + (means - mean).square())).sum(0))
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -52,26 +123,63 @@ class BatchNorm(nn.BatchNorm1d):
     ):
         super().__init__(channels, eps=eps, momentum=momentum)
 
-    def forward(self, input: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
-        """Normalise each channel over the points of all clouds."""
-        n = len(input)
-        if not self.training or n < 2:
+    def forward(
+        self,
+        input: Float[Tensor, "n c"],
+        valid: Bool[Tensor, "n"] | None = None,
+        moments: Moments | None = None,
+    ) -> Float[Tensor, "n c"]:
+        """Normalise each channel over the points of all clouds.
+
+        Args:
+            input: one row a point.
+            valid: rows that count in training; None if all do. The others are mapped alike.
+            moments: of a batch that `input` is a part of, to be normalised by in training; they
+                leave the running statistics to `track`.
+        """
+        if not self.training or (len(input) < 2 and moments is None):
             mean, var = self.running_mean, self.running_var
             return F.batch_norm(input, mean, var, self.weight, self.bias, False, 0.0, self.eps)
-        wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
-        mean = wide.mean(0)
-        centred = wide - mean
-        var = centred.square().mean(0)
-        self._track(mean.detach(), var.detach() * (n / (n - 1)))
+        wide = _wide(input)
+        if moments is None and valid is None:
+            mean = wide.mean(0)
+            centred = wide - mean  # serves the variance and the result
+            var = centred.square().mean(0)
+            self.track(Moments(_count(wide), mean, var))
+        else:
+            if moments is None:
+                moments = self.moments(input, valid)
+                self.track(moments)
+            few = moments.count < 2
+            centred = wide - torch.where(few, self.running_mean, moments.mean)
+            var = torch.where(few, self.running_var, moments.var)
         scale = torch.rsqrt(var + self.eps) * self.weight
         return torch.addcmul(self.bias, centred, scale).to(input.dtype)
 
-    def _track(self, mean: Tensor, unbiased_var: Tensor) -> None:
+    @staticmethod
+    def moments(input: Float[Tensor, "n c"], valid: Bool[Tensor, "n"] | None = None) -> Moments:
+        """Take the moments of rows, in two passes; those of no rows are 0."""
+        wide = _wide(input)
+        if valid is None:
+            mean = wide.mean(0)
+            return Moments(_count(wide), mean, (wide - mean).square().mean(0))
+        others, count = ~valid[:, None], valid.sum()
+        n = count.clamp(min=1)
+        # Sums, not products with a row of shares, which would lose digits over many rows.
+        mean = wide.masked_fill(others, 0).sum(0) / n
+        return Moments(count, mean, (wide - mean).masked_fill(others, 0).square().sum(0) / n)
+
+    @torch.no_grad()
+    def track(self, moments: Moments) -> None:
+        """Let a batch into the running statistics, if it has a variance."""
         assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None and self.momentum is not None
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-        self.running_var.lerp_(unbiased_var.to(self.running_var.dtype), self.momentum)
-        self.num_batches_tracked.add_(1)
+        dtype, known = self.running_mean.dtype, moments.count > 1
+        momentum = known.to(dtype) * self.momentum
+        unbiased = moments.var.to(dtype) * moments.count / (moments.count - 1).clamp(min=1)
+        self.running_mean.lerp_(moments.mean.to(dtype), momentum)
+        self.running_var.lerp_(unbiased, momentum)
+        self.num_batches_tracked.add_(known)
 
 
 class LinearNorm(nn.Module):
@@ -117,3 +225,12 @@ class DropPath(nn.Module):
     def extra_repr(self) -> str:
         """Show the probability."""
         return f"{self.probability}"
+
+
+def _wide(values: Tensor) -> Tensor:
+    """Return half precision as float32."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def _count(rows: Tensor) -> Tensor:
+    return torch.full((), len(rows), device=rows.device)
