@@ -115,7 +115,7 @@ def predict(
                 overwrite=overwrite,
             )
         except (ValueError, OSError) as error:
-            failed.append(_named(job.source, error))
+            failed.append(named(job.source, error))
             continue
         if not quiet:
             seconds = time.monotonic() - start
@@ -178,7 +178,7 @@ def _allowed(jobs: list[Job], labels: LabelSet, overwrite: bool, failed: list[st
             check_output(job.target, labels, source=job.source, overwrite=overwrite)
             kept.append(job)
         except (ValueError, OSError) as error:
-            failed.append(_named(job.target, error))
+            failed.append(named(job.target, error))
     return kept
 
 
@@ -247,7 +247,7 @@ def _bar(title: str, quiet: bool) -> Iterator[Progress | None]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _named(source: Path, error: Exception) -> str:
+def named(source: Path, error: Exception) -> str:
     """Say which file, where the message does not."""
     text = " ".join(str(error).split())
     return text if str(source) in text else f"{source}: {text}"

@@ -180,19 +180,28 @@ def _legend(scene: Scene, width: int, ink: _Ink) -> Image.Image:
 
 
 def _ramp(scale: ColorScale, width: int, ink: _Ink) -> Image.Image:
-    """Draw a bar of colours with the values of its ends and middle."""
+    """Draw a bar of colours with the values of its ends and middle, or the words at its ends."""
     panel = Image.new("RGB", (width, round(3.0 * ink.em)), ink.panel)
     bar = palette.ramp_colors(np.linspace(0, 1, width), scale.ramp)
     panel.paste(Image.fromarray(np.repeat(bar[None], round(0.9 * ink.em), axis=0)), (0, 0))
     pen = ImageDraw.Draw(panel)
+    for x, anchor, word in _marks(scale):
+        place = (x * (width - 1), 1.5 * ink.em)
+        pen.text(place, word, ink.faint, ink.font(0.9), anchor=anchor)
+    return panel
+
+
+def _marks(scale: ColorScale) -> list[tuple[float, str, str]]:
+    """Give what stands below a ramp: where, of its width, with which anchor, and the words."""
+    if scale.ends is not None:
+        return [(0, "lt", scale.ends[0]), (1, "rt", scale.ends[1])]
     low, high = scale.low, scale.high
     unit = f" {scale.unit}" if scale.unit else ""
-    middle = (width / 2, "mt", (low + high) / 2)
-    marks = [(0, "lt", low), middle, (width - 1, "rt", high)] if high > low else [middle]
-    for x, anchor, value in marks:
-        word = _number(value, high - low) + (unit if (x, anchor, value) == marks[-1] else "")
-        pen.text((x, 1.5 * ink.em), word, ink.faint, ink.font(0.9), anchor=anchor)
-    return panel
+    middle = _number((low + high) / 2, high - low)
+    if high <= low:
+        return [(0.5, "mt", middle + unit)]
+    first, last = _number(low, high - low), _number(high, high - low)
+    return [(0, "lt", first), (0.5, "mt", middle), (1, "rt", last + unit)]
 
 
 def _scale_bar(

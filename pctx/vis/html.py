@@ -131,6 +131,7 @@ def _mode(scene: Scene) -> dict[str, object]:
             "low": scene.scale.low,
             "high": scene.scale.high,
             "unit": scene.scale.unit,
+            "ends": scene.scale.ends,
             "stops": stops.tolist(),
         }
     legend = [

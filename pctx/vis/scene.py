@@ -37,12 +37,20 @@ class LegendEntry(NamedTuple):
 
 
 class ColorScale(NamedTuple):
-    """What a ramp means: the values at its ends and their unit ("" for none)."""
+    """What a ramp means.
+
+    Attributes:
+        low: the value at its start.
+        high: the value at its end.
+        unit: of the values, "" for none.
+        ends: words to show in place of the values.
+    """
 
     ramp: Ramp
     low: float
     high: float
     unit: str
+    ends: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -144,7 +144,7 @@ def test_only_classes_keeps_the_other_labels(pctx, model, tmp_path):
         (("predict", "model.pt", "scan.laz", "-o", "o.laz", "--format", "ply"), 2, "do not agree"),
         (("predict", "model.pt", "a", "b", "-o", "o.laz"), 2, "o.laz names a file"),
         (("predict", "model.pt", "scan.laz", "-o", "empty.laz/o.laz"), 1, "empty.laz is a file"),
-        (("view", "scan.laz", "--render", "a.png", "--size", "99999x99999"), 1, "64 to 8192"),
+        (("view", "scan.laz", "--render", "a.png", "--size", "99999x99999"), 2, "64 to 8192"),
         (("info", "empty.laz"), 1, "empty.laz: the file is empty"),
         (("info", "picture.laz"), 1, "picture.laz"),
         (("view", "nowhere.ply", "--render", "a.png"), 1, "nowhere.ply: no such file"),

@@ -11,6 +11,7 @@ from pctx.geometry.points import PointCloud
 from pctx.vis import html
 from pctx.vis.fields import make_scene
 from pctx.vis.html import write_html
+from pctx.vis.structure import order_scene, voxels_of
 
 
 def read(path) -> tuple[dict, dict[str, bytes], str]:
@@ -51,6 +52,12 @@ def test_measured_values_are_stored_as_colours_with_a_scale(street, tmp_path):
     data, blobs, _ = read(write_html(scene, tmp_path / "a.html"))
     assert blobs["color0"] == scene.color.tobytes()
     assert data["modes"][0]["scale"]["unit"] == "m"
+
+
+def test_a_scale_may_have_words_at_its_ends(street, tmp_path):
+    scene = order_scene(street, voxels_of(street, 4.0), "z")
+    data, *_ = read(write_html(scene, tmp_path / "a.html"))
+    assert data["modes"][0]["scale"]["ends"] == ["start of the curve", "end"]
 
 
 def test_scenes_of_the_same_points_share_them(street, labels, tmp_path):

@@ -3,7 +3,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pctx.vis.palette import ASPRS, UNLABELED, Ramp, class_colors, id_colors, ramp_colors
+from pctx.vis.palette import (
+    ASPRS,
+    DISTINCT,
+    UNLABELED,
+    Ramp,
+    class_colors,
+    id_colors,
+    ramp_colors,
+)
 
 
 def test_a_class_keeps_its_colour_whatever_classes_are_present(labels):
@@ -33,6 +41,12 @@ def test_the_first_ids_are_told_apart():
     color = id_colors(np.arange(24)).astype(int)
     apart = np.abs(color[:, None] - color[None]).sum(axis=2)
     assert apart[~np.eye(24, dtype=bool)].min() > 20
+
+
+def test_colours_of_neighbours_are_well_apart():
+    color = np.array([*DISTINCT, UNLABELED])
+    apart = np.abs(color[:, None] - color[None]).sum(axis=2)
+    assert apart[~np.eye(len(color), dtype=bool)].min() > 80
 
 
 @pytest.mark.parametrize("ramp", Ramp)

@@ -11,9 +11,10 @@ from pctx.geometry.points import PointCloud
 from pctx.vis.camera import VIEWS, frame
 from pctx.vis.fields import make_scene
 from pctx.vis.figure import DARK, draw
+from pctx.vis.palette import Ramp
 from pctx.vis.raster import rasterize, spacing
 from pctx.vis.render import draw_row, render, render_row, render_scenes
-from pctx.vis.scene import Scene
+from pctx.vis.scene import ColorScale, Scene, value_scene
 
 SMALL = (320, 240)
 
@@ -213,6 +214,17 @@ def test_the_legend_shows_the_colours_of_the_classes_present(labels):
     seen = np.asarray(draw(scene, size=(640, 480)))[:, 400:]
     has = [(seen == color).all(axis=-1).any() for color in labels.colors]
     assert has == [False, False, True, False]
+
+
+def test_a_scale_shows_its_words_at_its_ends(street):
+    def drawn(ends):
+        scale = ColorScale(Ramp.ORDER, 0.0, 1.0, "", ends)
+        scene = value_scene(street, np.linspace(0, 1, 400), scale=scale)
+        return np.asarray(draw(scene, size=(640, 480), strip=80)).astype(int)[400:]
+
+    bare, left, right = drawn(("", "")), drawn(("start", "")), drawn(("", "end"))
+    assert np.flatnonzero((left != bare).any(axis=(0, 2))).max() < 200
+    assert np.flatnonzero((right != bare).any(axis=(0, 2))).min() > 200
 
 
 def test_long_names_and_long_legends_fit(street):
