@@ -1,80 +1,192 @@
-"""Scaled dot-product attention inside windows, and its plain twin that shows the weights.
+"""Scaled dot-product attention: its function, its plain twin, self and cross attention modules.
 
-n points, c channels, w windows, k slots a window, h heads, d channels a head.
+n, m points, c, e channels, w windows (or batch entries), q queries, k keys or slots, h heads, d
+channels a head.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from pctx.geometry.windows import Windows
-from pctx.nn.mlp import Linear
+from pctx.nn.backend import AttentionBackend, attention_engine
+from pctx.nn.fused_attention import fused_attention
+from pctx.nn.mlp import Linear, widen
+
+
+class Attended(NamedTuple):
+    """What the queries heard, and how much they listened to each key."""
+
+    feat: Float[Tensor, "w h q d"]
+    weights: Float[Tensor, "w h q k"]
 
 
 def dot_product_attention(
-    query: Float[Tensor, "w h k d"],
+    query: Float[Tensor, "w h q d"],
     key: Float[Tensor, "w h k d"],
     value: Float[Tensor, "w h k d"],
     *,
     valid: Bool[Tensor, "w k"] | None = None,
-    bias: Float[Tensor, "w h k k"] | None = None,
-) -> Float[Tensor, "w h k d"]:
-    """Return softmax(query @ key.T / sqrt(d) + bias) @ value; memory is linear in k without bias.
+    bias: Float[Tensor, "w h q k"] | None = None,
+    causal: bool = False,
+    backend: AttentionBackend = "auto",
+) -> Float[Tensor, "w h q d"]:
+    """Return softmax(query @ key.T / sqrt(d) + bias) @ value.
+
+    Memory is linear in q and k without bias, unless it is causal and masked at once. Half
+    precision is summed in float32. (Vaswani et al., Attention Is All You Need, 2017, equation 1.)
 
     Args:
         query: what asks.
         key: what is asked.
         value: what is told.
-        valid: keys that take part; None if all do. Each window has at least one.
-        bias: added to the scores, row = query, column = key.
+        valid: keys that take part; None if all do. A query that hears no key gets zeros.
+        bias: finite numbers added to the scores, row = query, column = key.
+        causal: query i hears keys 0 to i only.
+        backend: see `backend.attention_engine`. All give the same numbers; "plain" alone has
+            second derivatives.
+
+    Raises:
+        ValueError: if there is no such backend.
     """
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=_mask(valid, bias))
+    if attention_engine(key, backend) == "plain":
+        plain = plain_dot_product_attention
+        return plain(query, key, value, valid=valid, bias=bias, causal=causal).feat
+    alone = causal and valid is None and bias is None  # the kernels know this mask themselves
+    mask, deaf = (None, None) if alone else _mask(query, key, valid, bias, causal)
+    feat = fused_attention(query, key, value, mask, causal=alone)
+    return feat if deaf is None else feat.masked_fill(deaf, 0)
 
 
 def plain_dot_product_attention(
-    query: Float[Tensor, "w h k d"],
+    query: Float[Tensor, "w h q d"],
     key: Float[Tensor, "w h k d"],
     value: Float[Tensor, "w h k d"],
     *,
     valid: Bool[Tensor, "w k"] | None = None,
-    bias: Float[Tensor, "w h k k"] | None = None,
-) -> Float[Tensor, "w h k d"]:
-    """Be the twin of `dot_product_attention` in three lines, for tests."""
-    return attention_weights(query, key, valid=valid, bias=bias) @ value
+    bias: Float[Tensor, "w h q k"] | None = None,
+    causal: bool = False,
+) -> Attended:
+    """Be the twin of `dot_product_attention`, in the steps of the equation, with its weights."""
+    weights = attention_weights(query, key, valid=valid, bias=bias, causal=causal)
+    with torch.autocast(value.device.type, enabled=False):
+        feat = widen(weights) @ widen(value)
+    return Attended(feat.to(value.dtype), weights)
 
 
 def attention_weights(
-    query: Float[Tensor, "w h k d"],
+    query: Float[Tensor, "w h q d"],
     key: Float[Tensor, "w h k d"],
     *,
     valid: Bool[Tensor, "w k"] | None = None,
-    bias: Float[Tensor, "w h k k"] | None = None,
-) -> Float[Tensor, "w h k k"]:
-    """Return how much each query (row) listens to each key (column); rows sum to 1."""
-    scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
-    mask = _mask(valid, bias)
+    bias: Float[Tensor, "w h q k"] | None = None,
+    causal: bool = False,
+) -> Float[Tensor, "w h q k"]:
+    """Return how much each query (row) listens to each key (column), in float32 at least.
+
+    Rows sum to 1; one that hears no key is 0. The arguments are those of `dot_product_attention`.
+    """
+    mask, deaf = _mask(query, key, valid, bias, causal)
+    with torch.autocast(query.device.type, enabled=False):
+        scores = widen(query) @ widen(key).transpose(-2, -1) / query.shape[-1] ** 0.5
     if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, -torch.inf)
     elif mask is not None:
         scores = scores + mask
-    return scores.softmax(-1)
+    weights = scores.softmax(-1)
+    return weights if deaf is None else weights.masked_fill(deaf, 0)
+
+
+class MultiHeadAttention(nn.Module):
+    """Multi-head attention from a set to itself or to another, in a dense batch.
+
+    (Vaswani et al., 2017, section 3.2.2; `proj` is its W^O.)
+
+    Args:
+        channels: of the queries and of the result.
+        num_heads: h; a divisor of channels.
+        kv_channels: of what is asked; as many as channels by default.
+        qkv_bias: whether query, key and value have biases.
+        backend: see `dot_product_attention`.
+
+    Raises:
+        ValueError: if num_heads does not divide channels.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        num_heads: int,
+        *,
+        kv_channels: int | None = None,
+        qkv_bias: bool = True,
+        backend: AttentionBackend = "auto",
+    ):
+        super().__init__()
+        _require_heads(channels, num_heads)
+        self.num_heads, self.backend = num_heads, backend
+        self.query = Linear(channels, channels, bias=qkv_bias)
+        self.key_value = Linear(
+            channels if kv_channels is None else kv_channels, 2 * channels, bias=qkv_bias
+        )
+        self.proj = Linear(channels, channels)
+
+    def forward(
+        self,
+        feat: Float[Tensor, "w q c"],
+        context: Float[Tensor, "w k e"] | None = None,
+        *,
+        valid: Bool[Tensor, "w k"] | None = None,
+        bias: Float[Tensor, "w h q k"] | None = None,
+        causal: bool = False,
+    ) -> Float[Tensor, "w q c"]:
+        """Let each row of `feat` attend to the rows of `context` in its batch entry.
+
+        Args:
+            feat: what asks.
+            context: what is asked; None for `feat` itself.
+            valid: rows of the context that take part; None if all do.
+            bias: added to the scores, row = query, column = key.
+            causal: row i hears rows 0 to i only.
+        """
+        query, key, value = self.split(feat, context)
+        attended = dot_product_attention(
+            query, key, value, valid=valid, bias=bias, causal=causal, backend=self.backend
+        )
+        return self.proj(attended.transpose(1, 2).flatten(2))
+
+    def split(
+        self, feat: Float[Tensor, "w q c"], context: Float[Tensor, "w k e"] | None = None
+    ) -> tuple[Float[Tensor, "w h q d"], Float[Tensor, "w h k d"], Float[Tensor, "w h k d"]]:
+        """Return queries, keys and values by head."""
+        query = self.query(feat).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        both = self.key_value(feat if context is None else context)
+        key, value = both.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        return query, key, value
 
 
 class WindowAttention(nn.Module):
     """Multi-head self-attention among the points of each window.
 
-    Each point reads its result from the one slot that owns it. (Vaswani et al., Attention Is All
-    You Need, 2017, section 3.2; over serialized points: Wu et al., Point Transformer V3, 2024.)
+    Each point reads its result from the one slot that owns it. (Vaswani et al., 2017, section 3.2;
+    over serialized points: Wu et al., Point Transformer V3, 2024.)
     """
 
-    def __init__(self, channels: int, num_heads: int, *, qkv_bias: bool = True):
+    def __init__(
+        self,
+        channels: int,
+        num_heads: int,
+        *,
+        qkv_bias: bool = True,
+        backend: AttentionBackend = "auto",
+    ):
         super().__init__()
-        if num_heads < 1 or channels % num_heads:
-            raise ValueError(f"channels {channels} must be a multiple of num_heads {num_heads}")
-        self.num_heads = num_heads
+        _require_heads(channels, num_heads)
+        self.num_heads, self.backend = num_heads, backend
         self.qkv = Linear(channels, 3 * channels, bias=qkv_bias)
         self.proj = Linear(channels, channels)
 
@@ -91,10 +203,11 @@ class WindowAttention(nn.Module):
             windows: a partition of the points.
             bias: added to the scores, row = query, column = key.
         """
-        query, key, value = self._split(feat, windows)
-        attended = dot_product_attention(query, key, value, valid=windows.valid, bias=bias)
-        slots = attended.transpose(1, 2).reshape(-1, feat.shape[1])  # (w * k, c)
-        return self.proj(slots.index_select(0, windows.slot))
+        query, key, value = self.split(feat, windows)
+        attended = dot_product_attention(
+            query, key, value, valid=windows.valid, bias=bias, backend=self.backend
+        )
+        return self.merge(attended, windows)
 
     def weights(
         self,
@@ -103,21 +216,112 @@ class WindowAttention(nn.Module):
         bias: Float[Tensor, "w h k k"] | None = None,
     ) -> Float[Tensor, "w h k k"]:
         """Return the attention that `forward` pays, for pictures; memory grows with k squared."""
-        query, key, _ = self._split(feat, windows)
+        query, key, _ = self.split(feat, windows)
         return attention_weights(query, key, valid=windows.valid, bias=bias)
 
-    def _split(self, feat: Tensor, windows: Windows) -> tuple[Tensor, Tensor, Tensor]:
-        w, k = windows.index.shape
+    def split(
+        self, feat: Float[Tensor, "n c"], windows: Windows
+    ) -> tuple[Float[Tensor, "w h k d"], Float[Tensor, "w h k d"], Float[Tensor, "w h k d"]]:
+        """Return queries, keys and values by window and head."""
         # Gathered before the product: three times fewer bytes than after it.
-        rows = self.qkv(feat.index_select(0, windows.index.reshape(-1)))
-        heads = rows.view(w, k, 3, self.num_heads, feat.shape[1] // self.num_heads)
-        query, key, value = heads.permute(2, 0, 3, 1, 4)  # each (w, h, k, d)
+        rows = self.qkv(_gather(feat, windows))
+        query, key, value = rows.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         return query, key, value
 
+    def merge(self, attended: Float[Tensor, "w h k d"], windows: Windows) -> Float[Tensor, "n c"]:
+        """Return each point's result, out of the slot that owns it."""
+        return self.proj(_read(attended.transpose(1, 2).flatten(2), windows))
 
-def _mask(valid: Tensor | None, bias: Tensor | None) -> Tensor | None:
-    """Join both into what scaled_dot_product_attention takes."""
-    keys = None if valid is None else valid[:, None, None, :]
-    if bias is None or keys is None:
-        return keys if bias is None else bias
-    return bias.masked_fill(~keys, -torch.inf)
+
+class CrossWindowAttention(nn.Module):
+    """Multi-head attention from the points of each window to another cloud's points in its window.
+
+    The arguments are those of `MultiHeadAttention`.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        num_heads: int,
+        *,
+        kv_channels: int | None = None,
+        qkv_bias: bool = True,
+        backend: AttentionBackend = "auto",
+    ):
+        super().__init__()
+        self.attention = MultiHeadAttention(
+            channels, num_heads, kv_channels=kv_channels, qkv_bias=qkv_bias, backend=backend
+        )
+
+    def forward(
+        self,
+        feat: Float[Tensor, "n c"],
+        windows: Windows,
+        context: Float[Tensor, "m e"],
+        context_windows: Windows,
+        bias: Float[Tensor, "w h q k"] | None = None,
+    ) -> Float[Tensor, "n c"]:
+        """Let the points of window i attend to those of context window i.
+
+        Args:
+            feat: one row a point that asks.
+            windows: a partition of them.
+            context: one row a point that is asked.
+            context_windows: a partition of those, into as many windows.
+            bias: added to the scores, row = query, column = key.
+
+        Raises:
+            ValueError: if the partitions differ in their number of windows.
+        """
+        if windows.num_windows != context_windows.num_windows:
+            raise ValueError(
+                f"context_windows must be as many as windows, {windows.num_windows}, "
+                f"found {context_windows.num_windows}"
+            )
+        attended = self.attention(
+            _gather(feat, windows),
+            _gather(context, context_windows),
+            valid=context_windows.valid,
+            bias=bias,
+        )
+        return _read(attended, windows)
+
+
+def _mask(
+    query: Tensor, key: Tensor, valid: Tensor | None, bias: Tensor | None, causal: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """Join what limits attention.
+
+    Returns:
+        What scaled_dot_product_attention takes: True where heard, or what is added to the scores.
+        And the queries that hear nothing, (w, 1, 1 or q, 1): the mask is open to them, as a softmax
+        over nothing is not a number.
+    """
+    heard = None if valid is None else valid[:, None, None, :]
+    if causal:
+        shape = query.shape[-2], key.shape[-2]
+        lower = torch.ones(shape, dtype=torch.bool, device=key.device).tril()
+        heard = lower if heard is None else heard & lower
+    deaf = None
+    if valid is not None:
+        assert heard is not None
+        deaf = ~heard.any(-1, keepdim=True)
+        heard = heard | deaf
+    if bias is None:
+        return heard, deaf
+    return bias if heard is None else bias.masked_fill(~heard, -torch.inf), deaf
+
+
+def _gather(feat: Tensor, windows: Windows) -> Tensor:
+    """Put each point into its slots: (w, k, c)."""
+    return feat.index_select(0, windows.index.reshape(-1)).view(*windows.index.shape, feat.shape[1])
+
+
+def _read(slots: Tensor, windows: Windows) -> Tensor:
+    """Take each point's row out of (w, k, c)."""
+    return slots.flatten(0, 1).index_select(0, windows.slot)
+
+
+def _require_heads(channels: int, num_heads: int) -> None:
+    if num_heads < 1 or channels % num_heads:
+        raise ValueError(f"channels {channels} must be a multiple of num_heads {num_heads}")

@@ -23,6 +23,11 @@ BATCH_NORM_MOMENTUM = 0.01
 Activation = Literal["gelu", "relu"]
 
 
+def widen(values: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """Return half precision as float32, in which it is to be summed; the rest as it is."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
 class Linear(nn.Linear):
     """nn.Linear whose product runs on the engine that `backend` chooses."""
 
@@ -140,7 +145,7 @@ class BatchNorm(nn.BatchNorm1d):
         if not self.training or (len(input) < 2 and moments is None):
             mean, var = self.running_mean, self.running_var
             return F.batch_norm(input, mean, var, self.weight, self.bias, False, 0.0, self.eps)
-        wide = _wide(input)
+        wide = widen(input)
         if moments is None and valid is None:
             mean = wide.mean(0)
             centred = wide - mean  # serves the variance and the result
@@ -159,7 +164,7 @@ class BatchNorm(nn.BatchNorm1d):
     @staticmethod
     def moments(input: Float[Tensor, "n c"], valid: Bool[Tensor, "n"] | None = None) -> Moments:
         """Take the moments of rows, in two passes; those of no rows are 0."""
-        wide = _wide(input)
+        wide = widen(input)
         if valid is None:
             mean = wide.mean(0)
             return Moments(_count(wide), mean, (wide - mean).square().mean(0))
@@ -225,11 +230,6 @@ class DropPath(nn.Module):
     def extra_repr(self) -> str:
         """Show the probability."""
         return f"{self.probability}"
-
-
-def _wide(values: Tensor) -> Tensor:
-    """Return half precision as float32."""
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
 def _count(rows: Tensor) -> Tensor:
