@@ -79,15 +79,15 @@ def serialize(
     batch = batch_from_offsets(offsets, n)
     if origin is None:
         origin = cloud_minimum(grid_coord, offsets)
-    cells = grid_coord.long() - origin.index_select(0, batch)
+    cells = grid_coord.long() - (origin if b == 1 else origin.index_select(0, batch))
     largest = (cloud_maximum(grid_coord, offsets) - origin).amax(1)
     if depth is None:
         depth = bit_length(largest + 1).clamp(max=MAX_DEPTH)
     depth = torch.as_tensor(depth, device=offsets.device).long().expand(b)
-    levels = _common_depth(depth, largest)
+    levels, equal = _common_depth(depth, largest)
     # The plain order is no curve: its codes are written over.
     spatial = ["z" if curve == PLAIN else curve for curve in curves]
-    own_depth = depth.index_select(0, batch)
+    own_depth = None if equal else depth.index_select(0, batch)
     codes = encode_curves(cells, levels, spatial, own_depth=own_depth, seed=seed)
     order = torch.empty_like(codes)
     cloud_bits = max(b - 1, 0).bit_length()
@@ -138,9 +138,11 @@ def coarsen(serialization: Serialization, stride: int) -> tuple[Serialization, P
     begin = places(head)  # one host sync: how many coarse points there are
     cluster = (torch.cumsum(head, 0) - 1).index_select(0, serialization.inverse[leading])
     first = along.index_select(0, begin)
+    # Row by row, which is faster than all at once.
+    codes = torch.stack([code.index_select(0, first) for code in serialization.codes])
     coarser = replace(
         serialization,
-        codes=serialization.codes.index_select(1, first) >> (3 * levels),
+        codes=codes.bitwise_right_shift_(3 * levels),
         offsets=torch.searchsorted(begin, offsets),
         depth=(serialization.depth - levels).clamp(min=0),
     )
@@ -184,10 +186,10 @@ def inverted(order: Int[Tensor, "o n"]) -> Int[Tensor, "o n"]:
     return torch.empty_like(order).scatter_(1, order, ranks)
 
 
-def _common_depth(depth: Tensor, largest: Tensor) -> int:
-    """Return the levels to read for all clouds, after checking that they lie in their cubes."""
+def _common_depth(depth: Tensor, largest: Tensor) -> tuple[int, bool]:
+    """Return the levels to read for all clouds, and whether they are all alike; check both."""
     if len(depth) == 0:
-        return 0
+        return 0, True
     # The one host sync.
     beyond = (largest >> depth.clamp(0, MAX_DEPTH)).amax()
     levels, lowest, beyond, extent = torch.stack(
@@ -208,7 +210,7 @@ def _common_depth(depth: Tensor, largest: Tensor) -> int:
             f"{MAX_DEPTH}; remove far outliers, or use a grid_size at least {factor:g} times as "
             "large"
         )
-    return levels
+    return levels, levels == lowest
 
 
 def _order_anew(

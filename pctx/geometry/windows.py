@@ -231,23 +231,23 @@ def _lay_out(
     k, w, masked = torch.stack([size, per_cloud.sum(), short.to(size.dtype)]).tolist()
 
     first_window = offsets_from_counts(per_cloud)
-    latest = (counts - k).clamp(min=0)  # where a full last window starts in its cloud
     cloud = batch_from_offsets(first_window, w)
-    ordinal = torch.arange(w, device=device) - first_window[cloud]
-    begin = torch.minimum((ordinal * k - lead[cloud]).clamp(min=0), latest[cloud])
-    start = offsets[cloud] + begin
+    ordinal = torch.arange(w, device=device) - first_window.index_select(0, cloud)
+    latest = (counts - k).clamp(min=0)  # where a full last window starts in its cloud
+    own = (ordinal * k - lead.index_select(0, cloud)).clamp(min=0)  # its first place of its own
+    first = offsets.index_select(0, cloud)
+    start = first + torch.minimum(own, latest.index_select(0, cloud))
     index = start[:, None] + torch.arange(k, device=device)  # (w, k)
     valid = None
     if masked:
-        end = offsets[cloud + 1][:, None]
+        end = (first + counts.index_select(0, cloud))[:, None]
         valid = index < end
         index = torch.minimum(index, end - 1)
-
-    # A point's own window is the one its place in the cloud falls into before any borrowing.
-    batch = batch_from_offsets(offsets, n)
-    place = torch.arange(n, device=device) - offsets[batch]
-    own = first_window[batch] + torch.div(place + lead[batch], k, rounding_mode="floor")
-    slot = own * k + torch.arange(n, device=device) - start[own]
+    # A point's slot is its place, moved as all those of its window are.
+    owned = torch.cat([first + own, offsets[-1:]]).diff()
+    moved = torch.arange(w, device=device) * k - start
+    slot = torch.arange(n, device=device)
+    slot += torch.repeat_interleave(moved, owned, output_size=n)
     windows = Windows(index=index, valid=valid, slot=slot)
     return windows if dilation == 1 else _dilated(windows, dilation)
 

@@ -7,15 +7,20 @@ from pctx.geometry import sorting
 from pctx.geometry.sorting import argsort_pairs, changes, places, search, stable_sort
 
 
-@pytest.mark.parametrize("radix_from", [None, 0])
-@given(keys=st.lists(st.integers(0, 20)), shift=st.sampled_from([0, 58]))
-def test_both_sorts_keep_equal_keys_in_row_order(radix_from, keys, shift):
+@pytest.mark.parametrize("radix", [False, True])
+@given(keys=st.lists(st.integers(0, 20)), shift=st.sampled_from([0, 26, 27, 58]))
+def test_both_sorts_keep_equal_keys_in_row_order(radix, keys, shift):
     key = torch.tensor(keys, dtype=torch.int64) << shift
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sorting, "_RADIX_FROM", radix_from)
+        patch.setattr(sorting, "_RADIX_FROM", 0)
+        patch.setattr(sorting, "_radix_is_faster", lambda: radix)
         ascending, order = stable_sort(key, 5 + shift)
     assert order.tolist() == sorted(range(len(keys)), key=keys.__getitem__)
-    assert torch.equal(ascending, key[order])
+    assert ascending.dtype == torch.int64 and torch.equal(ascending, key[order])
+
+
+def test_one_of_the_two_sorts_is_faster():
+    assert sorting._radix_is_faster() in (False, True)
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7))), st.sampled_from([0, 30, 59]))
