@@ -23,7 +23,8 @@ from pctx.models.backbone import Backbone
 from pctx.models.unet import UNet
 from pctx.nn.attention import WindowAttention
 from pctx.nn.mlp import BATCH_NORM_MOMENTUM, MLP, BatchNorm, DropPath
-from pctx.nn.position import ConditionalEncoding, RelativePositionBias
+from pctx.nn.position import ConditionalEncoding
+from pctx.nn.relative import RelativePositionBias
 from pctx.nn.resample import PoolDown, UnpoolJoin
 from pctx.nn.sparse_conv import SubmanifoldConv3d
 
