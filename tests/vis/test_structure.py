@@ -110,6 +110,11 @@ def test_more_windows_meeting_than_there_are_colours_share_them_evenly():
     assert (np.bincount(number) == 2).all()
 
 
+def test_windows_that_meet_nothing_use_all_colours():
+    number = unlike(np.zeros((0, 2), np.int64), 3 * len(DISTINCT))
+    assert (np.bincount(number) == 3).all()
+
+
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_hardly_any_points_have_an_order_and_windows(n):
     cloud = floor(2).select(slice(n))
