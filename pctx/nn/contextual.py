@@ -139,7 +139,8 @@ class ContextualEncoding(nn.Module):
                 f"the signal must have {len(self.bounds)} columns, found {signal.shape[1]}"
             )
         w, h, k, d = query.shape
-        steps = torch.tensor(self.steps, device=signal.device)
+        unit = torch.promote_types(signal.dtype, torch.float32)
+        steps = torch.tensor(self.steps, device=signal.device, dtype=unit)
         slots = signal.index_select(0, windows.index.reshape(-1)) / steps
         places = slots.view(w, k, len(steps)).unbind(-1)  # a (w, k) a signal
         query_tables, key_tables, value_tables = (

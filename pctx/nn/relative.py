@@ -92,8 +92,7 @@ class CoordinateBias(nn.Module):
 
 
 class RotaryEncoding(nn.Module):
-    """Queries and keys turned by angles proportional to voxel numbers; their products then know
-    the offset alone.
+    """Queries and keys turned in proportion to voxel numbers: their products know offsets alone.
 
     A head is cut into thirds for x, y and z; with D = d / 3, the channels i and i + D / 2 of a
     third are turned as a plane by coordinate * base**(-2 i / D). So d is a multiple of 6 (18 in all

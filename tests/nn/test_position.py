@@ -94,6 +94,15 @@ def test_the_coordinate_mlp_keeps_the_shape_and_reads_every_axis(shape):
     assert (grad.reshape(-1, 3) != 0).any(0).all() or offset.numel() == 0
 
 
+def test_rows_that_do_not_count_are_mapped_by_the_norm_of_the_others():
+    torch.manual_seed(0)
+    coord, valid = torch.randn(4, 5, 3), torch.rand(4, 5) < 0.5
+    encode = CoordinateMLP(7, 8)
+    some = encode(coord, valid)
+    torch.testing.assert_close(some[valid], encode(coord[valid]))
+    assert not torch.allclose(some, encode(coord))
+
+
 @pytest.mark.parametrize(
     "encode", [SinusoidalEncoding(14), LearnedEncoding(14, size=9), CoordinateMLP(14, 5)]
 )
@@ -106,7 +115,8 @@ def test_absolute_encodings_are_called_alike(encode):
     torch.testing.assert_close(out.float(), encode(coord), atol=0.05, rtol=0.05)
     shuffled = torch.randperm(11)
     torch.testing.assert_close(encode(coord[shuffled]), encode(coord)[shuffled])
-    out.float().square().sum().backward() if out.requires_grad else None
+    if out.requires_grad:
+        out.float().square().sum().backward()
     for name, parameter in encode.named_parameters():
         assert parameter.grad is not None and (parameter.grad != 0).any(), name
 

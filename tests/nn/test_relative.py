@@ -27,9 +27,13 @@ class TestBias:
     def test_the_bound_of_a_window_is_the_published_one(self, window, bound):
         assert RelativePositionBias.bound_for(window) == bound
 
-    @pytest.mark.parametrize(("window", "dilation", "bound"), [(26, 1, 20), (26, 4, 41)])
-    def test_the_bound_of_an_octree_window_is_the_published_one(self, window, dilation, bound):
-        assert RelativePositionBias.octformer_bound(window, dilation) == bound
+    @pytest.mark.parametrize(
+        ("window", "dilation", "rows"),
+        [(8, 1, 39), (8, 2, 57), (13, 1, 63), (13, 4, 123), (26, 1, 123), (26, 4, 249)],
+    )
+    def test_the_table_of_an_octree_window_is_the_published_one(self, window, dilation, rows):
+        bound = RelativePositionBias.octformer_bound(window, dilation)
+        assert RelativePositionBias(2, bound).table.shape == (rows, 2)
 
     def test_it_adds_the_tables_of_three_axes(self):
         torch.manual_seed(0)
@@ -86,6 +90,19 @@ class TestCoordinateBias:
             for j in range(5):
                 torch.testing.assert_close(bias[..., i, j], encode.mlp(places[:, i] - places[:, j]))
 
+    def test_masked_slots_teach_its_norm_nothing(self):
+        torch.manual_seed(0)
+        _, windows = cloud_windows((9, 4), 9)
+        assert windows.valid is not None
+        coord, encode = torch.randn(13, 3), CoordinateBias(2)
+        encode(coord, windows)
+        hidden = [
+            encode.mlp.fc1((cloud[:, None] - cloud[None]).view(-1, 3))
+            for cloud in coord.split([9, 4])
+        ]
+        expected = 0.1 * torch.cat(hidden).mean(0)  # the momentum, from 0
+        torch.testing.assert_close(encode.mlp.norm.running_mean, expected)
+
 
 class TestRotary:
     def test_it_turns_the_halves_of_each_third(self):
@@ -128,6 +145,12 @@ class TestRotary:
             torch.testing.assert_close(
                 after.norm(dim=-1), before.norm(dim=-1), rtol=1e-6, atol=1e-6
             )
+
+    def test_heads_keep_their_type(self):
+        grid_coord, windows = cloud_windows()
+        query, key = heads(windows, 2, 6, dtype=torch.bfloat16)
+        turned = RotaryEncoding(6)(grid_coord, windows, query, key)
+        assert {t.dtype for t in turned} == {torch.bfloat16}
 
     def test_gradients_pass_through(self):
         grid_coord, windows = cloud_windows((4,), 4)
