@@ -1,0 +1,193 @@
+"""Pairs of points and neighbours, on which vector attention computes, at once or in parts.
+
+n points, q some of them, k neighbours a point, c channels.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from pctx.geometry.neighbors import Neighborhood
+from pctx.geometry.windows import Windows
+from pctx.nn.mlp import BatchNorm, Moments, pool_moments
+from pctx.nn.recompute import recompute
+
+NUMBERS_AT_ONCE = 2**20
+"""Numbers of a (q, k, c) tensor where points are taken in parts: 4 MB, about a core's cache."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pairs:
+    """Some points, each with its neighbours.
+
+    Attributes:
+        query: of the points.
+        key: of their neighbours.
+        value: of their neighbours.
+        offset: metres from point to neighbour.
+        valid: the pairs that take part in norms and softmax; None if all do.
+        real: the pairs there are; None if all are.
+    """
+
+    query: Float[Tensor, "q c"]
+    key: Float[Tensor, "q k c"]
+    value: Float[Tensor, "q k c"]
+    offset: Float[Tensor, "q k 3"]
+    valid: Bool[Tensor, "q k"] | None
+    real: Bool[Tensor, "q k"] | None
+
+
+Steps = Generator[tuple[BatchNorm, Float[Tensor, "q k i"]], Float[Tensor, "q k i"], Tensor]
+"""A computation that stops at each norm over pairs: it hands out the norm and its input, and goes
+on with the normalised."""
+
+
+class PairAttention(nn.Module, ABC):
+    """Attention that computes on pairs of points, (n, k, c), all at once or in parts.
+
+    Without gradients the points are taken in parts, so that memory does not grow with n * k * c;
+    with `checkpoint` they are with gradients too, and the backward computes each part anew. The
+    result is the same: batch norms take their moments from all parts, in a pass each.
+
+    Args:
+        checkpoint: in training, saves memory for time.
+        published: what missing neighbours do. False: nothing; a point without neighbours gets
+            zeros. True: what they do in the released code, see each class.
+    """
+
+    def __init__(self, *, checkpoint: bool, published: bool):
+        super().__init__()
+        self.checkpoint, self.published = checkpoint, published
+
+    def forward(
+        self,
+        feat: Float[Tensor, "n c"],
+        coord: Float[Tensor, "n 3"],
+        around: Neighborhood | Windows,
+    ) -> Float[Tensor, "n c"]:
+        """Let each point attend to those around it.
+
+        Args:
+            feat: one row a point.
+            coord: metres.
+            around: the neighbours of each point; or windows, for all slots of its own window.
+
+        Raises:
+            ValueError: if `around` is of another number of points.
+        """
+        n, rows = len(feat), len(around.slot if isinstance(around, Windows) else around.index)
+        if rows != n:
+            raise ValueError(f"around must have a row for each of the {n} points, found {rows}")
+        projected = self._project(feat)
+
+        def run(part: slice, moments: tuple[Moments, ...] | None) -> Tensor | _Pause:
+            pairs = _pairs(projected, coord, around, part)
+            pairs = _as_published(pairs) if self.published else pairs
+            return _run(self._attend(pairs), pairs.valid, moments)
+
+        if n == 0 or (torch.is_grad_enabled() and not self.checkpoint):
+            return run(slice(0, n), None)
+        step = max(1, NUMBERS_AT_ONCE // max(1, around.index.shape[1] * feat.shape[1]))
+        parts = [slice(start, min(start + step, n)) for start in range(0, n, step)]
+        moments: tuple[Moments, ...] = ()
+        while True:
+            found = [recompute(self, run, part, moments) for part in parts]
+            if isinstance(found[0], Tensor):
+                return torch.cat(found)
+            whole = pool_moments([pause.moments for pause in found])
+            found[0].norm.track(whole)
+            moments += (whole,)
+
+    @abstractmethod
+    def _project(self, feat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the query, key and value of each point."""
+
+    @abstractmethod
+    def _attend(self, pairs: Pairs) -> Steps:
+        """Return the result of some points."""
+
+
+class _Pause(NamedTuple):
+    """A computation of a part that has to wait for the moments of the others."""
+
+    norm: BatchNorm
+    moments: Moments
+
+
+def _run(
+    steps: Steps, valid: Tensor | None, moments: tuple[Moments, ...] | None
+) -> Tensor | _Pause:
+    """Compute to the end, or in training to the first norm without moments.
+
+    Args:
+        steps: the computation.
+        valid: the pairs that the norms are to count.
+        moments: those of the first norms, where this is a part; None where it is all there is.
+    """
+    rows = None if valid is None else valid.flatten()
+    waiting = iter(moments or ())
+    try:
+        norm, pairs = next(steps)
+        while True:
+            flat = pairs.flatten(0, 1)
+            known = next(waiting, None) if norm.training else None
+            if norm.training and moments is not None and known is None:
+                return _Pause(norm, norm.moments(flat, rows))
+            norm, pairs = steps.send(norm(flat, rows, known).view(pairs.shape))
+    except StopIteration as end:
+        result: Tensor = end.value
+        return result
+
+
+def _pairs(
+    projected: tuple[Tensor, Tensor, Tensor],
+    coord: Float[Tensor, "n 3"],
+    around: Neighborhood | Windows,
+    part: slice,
+) -> Pairs:
+    """Gather the neighbours of some points."""
+    index, valid = _neighbors(around, part)
+    query, key, value = projected
+
+    def gather(rows: Tensor) -> Tensor:
+        return rows.index_select(0, index.flatten()).view(*index.shape, rows.shape[1])
+
+    return Pairs(
+        query=query[part],
+        key=gather(key),
+        value=gather(value),
+        offset=gather(coord) - coord[part, None],
+        valid=valid,
+        real=valid,
+    )
+
+
+def _neighbors(
+    around: Neighborhood | Windows, part: slice
+) -> tuple[Int[Tensor, "q k"], Bool[Tensor, "q k"] | None]:
+    """Return the neighbours of some points; in windows all slots of a point's own window."""
+    rows: slice | Tensor = part
+    if isinstance(around, Windows):
+        rows = torch.div(around.slot[part], around.window_size, rounding_mode="floor")
+    return around.index[rows], None if around.valid is None else around.valid[rows]
+
+
+def _as_published(pairs: Pairs) -> Pairs:
+    """Let missing neighbours take part, as zero rows at offset zero."""
+    if pairs.real is None:
+        return pairs
+    missing = ~pairs.real[..., None]
+    return replace(
+        pairs,
+        key=pairs.key.masked_fill(missing, 0),
+        value=pairs.value.masked_fill(missing, 0),
+        offset=pairs.offset.masked_fill(missing, 0),
+        valid=None,
+    )
