@@ -67,13 +67,15 @@ app = typer.Typer(epilog=EXAMPLES)
 
 _WORK: Mapping[str, str] = MappingProxyType(
     {
-        "codes": "codes of four curves",
+        "codes": "codes, four curves",
         "order": "orders and inverses",
         "plan": "plan of ptv3_base",
         "serialize": "- serialization",
         "coarsen": "- coarser levels",
         "windows": "- windows",
         "kernel_maps": "- kernel maps",
+        "neighbors": "16 neighbours",
+        "farthest": "farthest, 1 in 4",
     }
 )
 """What is measured, as the table has it."""
@@ -81,10 +83,12 @@ _WORK: Mapping[str, str] = MappingProxyType(
 _WAYS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "codes": {"bits": "bits unpacked", "levels": "bits in place"},
-        "order": {"together": "argsort in one", "singly": "argsort each"},
+        "order": {"together": "one argsort", "singly": "argsort each"},
+        "neighbors": {"tree": "cKDTree"},
+        "farthest": {"steps": "step by step"},
     }
 )
-"""The plainer ways to the same; the first of each has a target."""
+"""The plainer ways to the same; the first may have a target."""
 
 _RATIO_TARGETS: Mapping[str, float] = MappingProxyType({"codes": 200, "order": 3.5})
 _MS_TARGETS: Mapping[str, float] = MappingProxyType({"plan": 60})
@@ -239,16 +243,18 @@ def _progress() -> Iterator[Callable[[str], object]]:
 
 def _print(report: PlanReport, here: Mapping[str, str], config: PlanConfig) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
+    voxels = escape(config.file or "a simulated drive")
     threads = "1 thread" if config.threads == 1 else f"{config.threads} threads"
     table = Table(
         box=None,
         padding=(0, 2, 0, 0),
         pad_edge=False,
         title=f"{here['device']}, {here['cpu']}, {threads}",
-        caption=f"voxels of {config.file or 'a simulated drive'}: {report.met:.1f} of 27 taps meet "
-        f"one; curves of {report.depth} levels; medians of at most {config.repeats} runs",
+        caption=f"voxels of {voxels}: {report.met:.1f} of 27 taps meet one; curves of "
+        f"{report.depth} levels; medians of up to {config.repeats} runs",
         title_justify="left",
         title_style="bold",
         caption_justify="left",

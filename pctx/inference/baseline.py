@@ -1,14 +1,16 @@
 """Plainer ways to what the geometry computes: what the benchmark compares with.
 
-n voxels, o curves, q queries, k neighbours.
+n voxels or points, o curves, k neighbours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
+from scipy.spatial import cKDTree
 from torch import Tensor
 
 HilbertEncoder = Callable[[Int[Tensor, "n 3"], int], Int[Tensor, "n"]]
@@ -83,6 +85,12 @@ def order_singly(codes: Int[Tensor, "o n"]) -> tuple[Int[Tensor, "o n"], Int[Ten
     """Order curve by curve, an argsort and a scatter each."""
     pairs = [order_together(code[None]) for code in codes]
     return torch.cat([order for order, _ in pairs]), torch.cat([inverse for _, inverse in pairs])
+
+
+def neighbors_by_tree(coord: Float[Tensor, "n 3"], k: int) -> Int[Tensor, "n k"]:
+    """Find the k nearest points of each by scipy's tree: one cloud, and equal distances anyhow."""
+    points = coord.cpu().numpy()
+    return torch.from_numpy(cKDTree(points).query(points, k)[1].astype(np.int64, copy=False))
 
 
 def _interleave(axes: list[Tensor], depth: int) -> Tensor:

@@ -5,12 +5,9 @@ n voxels, o curves.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from statistics import median
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,61 +17,29 @@ from torch import Tensor
 from pctx.geometry.curves import CURVES, encode_curves
 from pctx.geometry.hierarchy import Level
 from pctx.geometry.kernel_map import kernel_maps
+from pctx.geometry.neighbors import knn
 from pctx.geometry.points import PointBatch
+from pctx.geometry.sampling import farthest_points, plain_farthest_points, strided_counts
 from pctx.geometry.serialization import Serialization, coarsen, inverted, serialize
 from pctx.geometry.sorting import stable_sort
 from pctx.geometry.windows import curve_windows
 from pctx.inference import baseline
 from pctx.inference.drive import GRID_SIZE
+from pctx.inference.timing import Clock, Measurement, Work
 from pctx.models.factory import create_model
 from pctx.models.point_transformer_v3 import ENCODING_KERNEL, PointTransformerV3
 
 MODEL = "ptv3_base"
 """The model whose plan is measured."""
 
-_BUDGET = 8.0
-"""Seconds after which a piece of work is not repeated."""
+NEIGHBORS = 16
+"""Neighbours a point that are looked for."""
 
-_WARM_UP = 1.0
-"""Seconds within which a first run only warms up."""
+FARTHEST_STRIDE = 4
+"""Points a sample of the farthest."""
 
 Scene = Callable[[int], Int[Tensor, "n 3"]]
 """Gives so many voxels of a scan, no two alike, sorted as `voxelize` leaves them."""
-
-Work = Callable[[], object]
-"""What is timed."""
-
-_Key = TypeVar("_Key")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """A piece of work, timed.
-
-    Attributes:
-        name: what was done.
-        size: voxels it was done to.
-        seconds: of each run.
-        plain: by name, the seconds of each run of a plainer way to the same result, taking turns.
-    """
-
-    name: str
-    size: int
-    seconds: tuple[float, ...]
-    plain: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-
-    @property
-    def ms(self) -> float:
-        """The median of the runs, in milliseconds."""
-        return 1e3 * median(self.seconds)
-
-    def plain_ms(self, way: str) -> float:
-        """Return the median of a plainer way, in milliseconds."""
-        return 1e3 * median(self.plain[way])
-
-    def ratio(self, way: str) -> float:
-        """Return how many times as long a plainer way takes."""
-        return self.plain_ms(way) / self.ms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +49,8 @@ class PlanReport:
     Attributes:
         work: `codes` of the four curves, against the two plain Hilbert encoders `bits` and
             `levels`; `order`, their orders and inverses, against argsorts `together` and `singly`;
-            the `plan` of a model; its parts `serialize`, `coarsen`, `windows` and `kernel_maps`.
+            the `plan` of a model; its parts `serialize`, `coarsen`, `windows` and `kernel_maps`;
+            the nearest `neighbors`, against a `tree`; `farthest` points, against single `steps`.
         growth: the plan at several sizes.
         depth: levels of the codes.
         met: mean number of voxels under the 27 taps of a kernel, the centre included, in the plan.
@@ -126,52 +92,33 @@ def measure_plan(
         repeats: most runs of each piece of work, as for `interleave`.
         tell: called with what is being measured.
     """
-    device = torch.device(device)
+    clock = Clock(repeats=repeats, device=torch.device(device))
     grid_coord = scene(points).to(device)
     depth = int(grid_coord.amax()).bit_length()
     tell(f"codes of {points:,} voxels; the plain ways take a while")
-    codes = _measure_codes(grid_coord, depth, repeats)
+    codes = _measure_codes(clock, grid_coord, depth)
     tell(f"orders of {points:,} codes")
-    order = _measure_order(encode_curves(grid_coord, depth, CURVES), 3 * depth, repeats)
+    order = _measure_order(clock, encode_curves(grid_coord, depth, CURVES), 3 * depth)
     tell(f"the plan of {MODEL} for {voxels:,} voxels, and its parts")
     backbone = _backbone()
-    batch = _batch(scene(voxels), device)
-    plan = {"plan": partial(backbone.plan, batch)}
+    batch = _batch(scene(voxels), clock.device)
     levels = backbone.plan(batch).levels
-    parts = interleave({**plan, **plan_parts(backbone, batch, levels)}, repeats, device)
+    plan: dict[str, Work] = {"plan": partial(backbone.plan, batch)}
+    plan |= plan_parts(backbone, batch, levels)
+    times = clock.time(plan)
+    tell(f"neighbours and farthest points of {voxels:,} points")
+    near = _measure_neighbors(clock, batch)
+    far = _measure_farthest(clock, batch)
     tell(f"plans of {', '.join(f'{size:,}' for size in sizes)} voxels")
-    plans = {size: partial(backbone.plan, _batch(scene(size), device)) for size in sizes}
-    growth = interleave(plans, repeats, device)
+    plans = {size: partial(backbone.plan, _batch(scene(size), clock.device)) for size in sizes}
+    growth = clock.time(plans)
+    parts = (Measurement(name=k, size=voxels, seconds=v) for k, v in times.items())
     return PlanReport(
-        work=(
-            codes,
-            order,
-            *(Measurement(name=k, size=voxels, seconds=v) for k, v in parts.items()),
-        ),
+        work=(codes, order, *parts, near, far),
         growth=tuple(Measurement(name="plan", size=k, seconds=v) for k, v in growth.items()),
         depth=depth,
         met=len(levels[0].kernel_maps[ENCODING_KERNEL].source) / voxels,
     )
-
-
-def interleave(
-    work: Mapping[_Key, Work], repeats: int, device: torch.device
-) -> dict[_Key, tuple[float, ...]]:
-    """Run pieces of work in turns and return the seconds of each run.
-
-    A first run of less than a second only warms up. What has taken 8 seconds is not repeated.
-    """
-    seconds: dict[_Key, list[float]] = {key: [] for key in work}
-    spent = dict.fromkeys(work, 0.0)
-    for turn in range(repeats + 1):
-        for key, run in work.items():
-            if len(seconds[key]) == repeats or spent[key] > _BUDGET:
-                continue
-            took = _seconds(run, device)
-            spent[key] += took
-            if turn > 0 or took > _WARM_UP:
-                seconds[key].append(took)
-    return {key: tuple(runs) for key, runs in seconds.items()}
 
 
 def order_and_invert(
@@ -208,46 +155,46 @@ def plan_parts(
     }
 
 
-def _seconds(run: Work, device: torch.device) -> float:
-    _wait(device)
-    start = time.perf_counter()
-    result = run()
-    _wait(device)
-    took = time.perf_counter() - start
-    del result  # to free it is no part of the work
-    return took
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def _measure_codes(grid_coord: Tensor, depth: int, repeats: int) -> Measurement:
+def _measure_codes(clock: Clock, grid_coord: Tensor, depth: int) -> Measurement:
     def plainly(hilbert: baseline.HilbertEncoder) -> Work:
         return partial(baseline.encode_plainly, grid_coord, depth, CURVES, hilbert)
 
-    work: dict[str, Work] = {
-        "codes": partial(encode_curves, grid_coord, depth, CURVES),
-        "bits": plainly(baseline.hilbert_by_bits),
-        "levels": plainly(baseline.hilbert_by_levels),
-    }
-    return _against("codes", len(grid_coord), interleave(work, repeats, grid_coord.device))
+    return clock.compare(
+        "codes",
+        len(grid_coord),
+        partial(encode_curves, grid_coord, depth, CURVES),
+        bits=plainly(baseline.hilbert_by_bits),
+        levels=plainly(baseline.hilbert_by_levels),
+    )
 
 
-def _measure_order(codes: Tensor, bits: int, repeats: int) -> Measurement:
-    work: dict[str, Work] = {
-        "order": partial(order_and_invert, codes, bits),
-        "together": partial(baseline.order_together, codes),
-        "singly": partial(baseline.order_singly, codes),
-    }
-    return _against("order", codes.shape[1], interleave(work, repeats, codes.device))
+def _measure_order(clock: Clock, codes: Tensor, bits: int) -> Measurement:
+    return clock.compare(
+        "order",
+        codes.shape[1],
+        partial(order_and_invert, codes, bits),
+        together=partial(baseline.order_together, codes),
+        singly=partial(baseline.order_singly, codes),
+    )
 
 
-def _against(name: str, size: int, seconds: dict[str, tuple[float, ...]]) -> Measurement:
-    """Make the work of that name a measurement, and the rest its plainer ways."""
-    plain = {way: runs for way, runs in seconds.items() if way != name}
-    return Measurement(name=name, size=size, seconds=seconds[name], plain=plain)
+def _measure_neighbors(clock: Clock, points: PointBatch) -> Measurement:
+    return clock.compare(
+        "neighbors",
+        len(points),
+        partial(knn, points.coord, points.offsets, NEIGHBORS),
+        tree=partial(baseline.neighbors_by_tree, points.coord, NEIGHBORS),
+    )
+
+
+def _measure_farthest(clock: Clock, points: PointBatch) -> Measurement:
+    counts = strided_counts(points.offsets, FARTHEST_STRIDE)
+    return clock.compare(
+        "farthest",
+        len(points),
+        partial(farthest_points, points.coord, points.offsets, counts),
+        steps=partial(plain_farthest_points, points.coord, points.offsets, counts),
+    )
 
 
 def _backbone() -> PointTransformerV3:
@@ -259,7 +206,9 @@ def _backbone() -> PointTransformerV3:
 
 
 def _batch(grid_coord: Tensor, device: torch.device) -> PointBatch:
-    coord = grid_coord.float() * GRID_SIZE
+    # A point somewhere in each voxel: distances on a lattice would be equal too often.
+    within = torch.rand(grid_coord.shape, generator=torch.Generator().manual_seed(0))
+    coord = (grid_coord + within) * GRID_SIZE
     offsets = torch.tensor([0, len(coord)])
     return PointBatch(coord=coord, grid_coord=grid_coord, feat=coord[:, :1], offsets=offsets).to(
         device

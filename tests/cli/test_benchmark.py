@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from pctx.data.io.formats import write
-from pctx.inference.benchmark import Measurement, PlanReport
+from pctx.inference.benchmark import PlanReport
+from pctx.inference.timing import Measurement
 from tests.toy import toy_cloud
 
 SMALL = ("points=400", "voxels=300", "repeats=1", "sizes=[100,200]")
@@ -50,7 +51,7 @@ def test_without_a_subject_there_is_help(pctx):
 def test_a_run_prints_a_table_and_a_row(pctx):
     code, out, err = pctx("benchmark", "plan", *SMALL)
     assert code == 0, err
-    for words in ("codes of four curves", "bits in place", "kernel maps", "growth, exponent"):
+    for words in ("codes, four curves", "bits in place", "kernel maps", "growth, exponent"):
         assert words in out
     (row,) = rows(out)
     assert row["points"] == "400"
@@ -73,6 +74,8 @@ def test_targets_are_marked_and_a_missed_one_fails_no_run(pctx, monkeypatch, fac
             timed("order", 1.0, together=3.5, singly=3.0),
             timed("plan", 0.06),
             *(timed(name, 0.001) for name in ("serialize", "coarsen", "windows", "kernel_maps")),
+            timed("neighbors", 1.0, tree=1.0),
+            timed("farthest", 1.0, steps=1.0),
         ),
         growth=(timed("plan", 1, 10), timed("plan", factor * 10**1.09, 100)),
         depth=7,
@@ -118,11 +121,11 @@ def test_a_file_of_other_columns_is_refused_before_anything_is_measured(pctx, tm
 
 
 def test_a_scan_is_measured_as_far_as_it_reaches(pctx, tmp_path):
-    write(tmp_path / "scan.laz", toy_cloud(500))
-    settings = ("repeats=1", "sizes=[100,1000]", "file=scan.laz", "grid_size=0.2")
+    write(tmp_path / "scan[1].laz", toy_cloud(500))
+    settings = ("repeats=1", "sizes=[100,1000]", "file='scan[1].laz'", "grid_size=0.2")
     code, out, err = pctx("benchmark", "plan", *settings)
     assert code == 0, err
-    assert "voxels of scan.laz" in out
+    assert "voxels of scan[1].laz" in out
     (row,) = rows(out)
     assert 100 < int(row["points"]) <= 500
     assert row["voxels"] == row["points"]

@@ -7,18 +7,18 @@ import torch
 
 from pctx.geometry.curves import CURVES, encode_curves
 from pctx.geometry.kernel_map import kernel_map
+from pctx.geometry.neighbors import knn
 from pctx.geometry.points import PointBatch
 from pctx.geometry.serialization import serialize
-from pctx.inference import baseline, benchmark
+from pctx.inference import baseline, timing
 from pctx.inference.benchmark import (
-    Measurement,
     PlanReport,
-    interleave,
     measure_plan,
     order_and_invert,
     plan_parts,
 )
 from pctx.inference.drive import drive_voxels, slab
+from pctx.inference.timing import Clock, Measurement
 from pctx.models.point_transformer_v3 import PointTransformerV3
 
 CPU = torch.device("cpu")
@@ -58,7 +58,13 @@ def test_every_way_to_order_gives_the_order_of_a_serialization(way):
     assert torch.equal(inverse, serial.inverse)
 
 
-@pytest.mark.parametrize("n", [1, 4000, 60_000, 200_000])
+def test_the_plain_tree_finds_the_neighbors():
+    coord = torch.rand(400, 3, generator=torch.Generator().manual_seed(0))
+    found = knn(coord, torch.tensor([0, 400]), 7)
+    assert torch.equal(baseline.neighbors_by_tree(coord, 7), found.index)
+
+
+@pytest.mark.parametrize("n", [1, 4000, 60_000, 110_000])
 def test_a_drive_has_any_number_of_voxels_as_sparse_as_a_scan(n):
     voxels = drive_voxels(n)
     assert len(voxels) == len(voxels.unique(dim=0)) == n
@@ -103,16 +109,16 @@ def test_the_parts_of_a_plan_make_the_plan():
 
 
 def took(monkeypatch, work, repeats):
-    """Interleave work that returns how long it pretends to take; give seconds and order."""
+    """Time work that returns how long it pretends to take; give seconds and order."""
     calls = []
-    monkeypatch.setattr(benchmark, "_seconds", lambda run, device: run())
+    monkeypatch.setattr(timing, "_seconds", lambda run, device: run())
 
     def run(name, seconds):
         calls.append(name)
         return next(seconds)
 
     timed = {name: partial(run, name, iter(seconds)) for name, seconds in work.items()}
-    return interleave(timed, repeats, CPU), "".join(calls)
+    return Clock(repeats=repeats, device=CPU).time(timed), "".join(calls)
 
 
 def test_work_takes_turns_and_a_quick_first_run_does_not_count(monkeypatch):
@@ -122,10 +128,18 @@ def test_work_takes_turns_and_a_quick_first_run_does_not_count(monkeypatch):
 
 
 def test_slow_work_runs_less_often_and_at_least_once(monkeypatch):
-    work = {"a": [0.1] * 4, "b": [3.0] * 3, "c": [20.0]}
-    seconds, calls = took(monkeypatch, work, 3)
-    assert seconds == {"a": (0.1,) * 3, "b": (3.0,) * 3, "c": (20.0,)}
-    assert calls == "abcababa"
+    work = {"a": [0.1] * 5, "b": [3.0] * 3, "c": [20.0]}
+    seconds, calls = took(monkeypatch, work, 4)
+    assert seconds == {"a": (0.1,) * 4, "b": (3.0,) * 3, "c": (20.0,)}
+    assert calls == "abcababaa"
+
+
+def test_a_comparison_keeps_work_and_plainer_ways_apart(monkeypatch):
+    monkeypatch.setattr(timing, "_seconds", lambda run, device: run())
+    clock = Clock(repeats=1, device=CPU)
+    run = clock.compare("x", 5, lambda: 1.0, slow=lambda: 4.0, slower=lambda: 9.0)
+    assert (run.name, run.size, run.seconds) == ("x", 5, (1.0,))
+    assert run.plain == {"slow": (4.0,), "slower": (9.0,)}
 
 
 def test_a_measurement_compares_medians():
@@ -153,15 +167,15 @@ def test_a_report_has_every_piece_at_its_size():
     report = measure_plan(
         drive_voxels, points=800, voxels=500, sizes=[200, 400], repeats=2, tell=told.append
     )
-    names = ["codes", "order", "plan", "serialize", "coarsen", "windows", "kernel_maps"]
-    assert [run.name for run in report.work] == names
-    assert [run.size for run in report.work] == [800, 800, *[500] * 5]
+    names = ("plan", "serialize", "coarsen", "windows", "kernel_maps", "neighbors", "farthest")
+    assert [run.name for run in report.work] == ["codes", "order", *names]
+    assert [run.size for run in report.work] == [800, 800, *[500] * len(names)]
     assert [run.size for run in report.growth] == [200, 400]
     for run in (*report.work, *report.growth):
         for seconds in (run.seconds, *run.plain.values()):
             assert len(seconds) == 2
             assert min(seconds) > 0
-    assert len(told) == 4
+    assert len(told) == 5
     assert report.depth == int(drive_voxels(800).max()).bit_length()
     pairs = kernel_map(drive_voxels(500), torch.tensor([0, 500]), 3)
     assert report.met == len(pairs.source) / 500
