@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pctx.geometry.kernel_map import KernelMap, kernel_maps
+from pctx.geometry.neighbors import Neighborhood
 from pctx.geometry.packed import batch_from_offsets, cloud_minimum, segment_mean
 from pctx.geometry.points import PointBatch
 from pctx.geometry.pooling import Pooling
@@ -33,7 +34,8 @@ class Level:
         coord: metres, relative to each cloud's own origin.
         grid_coord: voxel numbers at this resolution.
         offsets: (b + 1,) the limits of the clouds.
-        windows: one partition a curve.
+        windows: the partitions that the blocks take in turns; in PTv3 one a curve.
+        neighbors: the points around each point, for attention without windows.
         kernel_maps: by kernel size.
         pooling: to the next level; None at the last.
     """
@@ -42,6 +44,7 @@ class Level:
     grid_coord: Int[Tensor, "n 3"]
     offsets: Int[Tensor, "b+1"]
     windows: tuple[Windows, ...] = ()
+    neighbors: Neighborhood | None = None
     kernel_maps: Mapping[int, KernelMap] = field(default_factory=dict)
     pooling: Pooling | None = None
 
@@ -57,6 +60,7 @@ class Level:
             grid_coord=self.grid_coord.to(device, non_blocking=True),
             offsets=self.offsets.to(device, non_blocking=True),
             windows=tuple(windows.to(device) for windows in self.windows),
+            neighbors=None if self.neighbors is None else self.neighbors.to(device),
             kernel_maps={size: pairs.to(device) for size, pairs in self.kernel_maps.items()},
             pooling=None if self.pooling is None else self.pooling.to(device),
         )

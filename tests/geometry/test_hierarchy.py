@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 
 from pctx.geometry.curves import CURVES
 from pctx.geometry.grid import voxelize
-from pctx.geometry.hierarchy import serial_hierarchy
+from pctx.geometry.hierarchy import Hierarchy, serial_hierarchy
+from pctx.geometry.neighbors import knn
 from pctx.geometry.packed import (
     batch_from_offsets,
     offsets_from_counts,
@@ -41,6 +43,9 @@ def tensors_of(level):
         found |= {f"index {i}": windows.index, f"slot {i}": windows.slot}
     for size, pairs in level.kernel_maps.items():
         found |= {f"source {size}": pairs.source, f"target {size}": pairs.target}
+    if level.neighbors is not None:
+        around = level.neighbors
+        found |= {"neighbors": around.index, "valid": around.valid, "distance": around.distance}
     if level.pooling is not None:
         found |= {f"pooling {k}": v for k, v in vars(level.pooling).items()}
     return found
@@ -139,7 +144,11 @@ def test_curves_are_shuffled_only_by_a_generator(packed):
 
 
 def test_to_moves_every_tensor(packed):
-    hierarchy = serial_hierarchy(points_of(*packed([30, 5], 0)), **PLAN)
+    levels = serial_hierarchy(points_of(*packed([30, 5], 0)), **PLAN).levels
+    around = [knn(level.coord, level.offsets, 6) for level in levels]  # 6: some places are masked
+    hierarchy = Hierarchy(
+        levels=tuple(replace(a, neighbors=b) for a, b in zip(levels, around, strict=True))
+    )
     for level, moved in zip(hierarchy.levels, hierarchy.to("meta").levels, strict=True):
         here, there = tensors_of(level), tensors_of(moved)
         assert {name: t.shape for name, t in here.items()} == {
