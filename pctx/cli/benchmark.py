@@ -56,7 +56,7 @@ def _keys() -> str:
 
 EXAMPLES = """Examples:
 
-pctx benchmark plan  (two minutes on one core)
+pctx benchmark plan  (one to two minutes on one core)
 
 pctx benchmark plan points=100000 repeats=3 'sizes=[10000,100000]'
 
