@@ -1,15 +1,22 @@
-"""Pooling: which fine rows merge into which coarse row.
+"""Pooling: which fine rows merge into which coarse row, by cubic cells.
 
-n fine rows, m coarse rows.
+n fine rows, m coarse rows, b clouds.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Real
 from torch import Tensor
+
+from pctx.geometry.curves import MAX_DEPTH
+from pctx.geometry.grid import smallest_grid_size
+from pctx.geometry.packed import batch_from_offsets, cloud_minimum
+from pctx.geometry.sorting import argsort_pairs, changes, places
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,3 +45,121 @@ class Pooling:
             order=self.order.to(device, non_blocking=True),
             starts=self.starts.to(device, non_blocking=True),
         )
+
+
+def voxel_pooling(
+    coord: Real[Tensor, "n 3"], offsets: Int[Tensor, "b+1"], size: float
+) -> tuple[Pooling, Int[Tensor, "b+1"]]:
+    """Merge the points of each cube of edge `size`: the pooling, and the coarse clouds' limits.
+
+    A cell is floor((coord - minimum of its cloud) / size). Coarse rows ascend by cloud, z, y, x.
+    float32 is subtracted and divided in float32, as published weights were trained (unlike
+    `voxelize`, which divides in float64), any other dtype in float64. (Partition-based pooling of
+    Wu et al., Point Transformer V2, 2022, section 3.4.)
+
+    Args:
+        coord: positions, all finite; or voxel numbers.
+        offsets: the limits of the clouds.
+        size: in the unit of coord, any number above 0.
+
+    Raises:
+        ValueError: if size is not one positive number, a coordinate is not finite, or an axis
+            needs more than 21 bits.
+    """
+    if not 0 < size < math.inf:
+        raise ValueError(f"size must be one number above 0, found {size}")
+    batch = batch_from_offsets(offsets, len(coord))
+    wide = coord.detach() if coord.dtype == torch.float32 else coord.detach().double()
+    shifted = wide - cloud_minimum(wide, offsets).index_select(0, batch)
+    planes = shifted.t().contiguous()
+    # A number would do on the CPU, but CUDA multiplies by a number's rounded reciprocal.
+    cells = planes.div_(torch.full_like(planes[:, :1], size)).floor_()
+    extents = _extents(cells)
+    if not all(extent < 1 << MAX_DEPTH for extent in extents):
+        _raise_too_wide(coord, offsets, size, extents)
+    x, y, z = cells.long().unbind()
+    return _merge((z, y, x), [int(extent) for extent in reversed(extents)], offsets, batch)
+
+
+def stride_pooling(
+    grid_coord: Int[Tensor, "n 3"], offsets: Int[Tensor, "b+1"], stride: int
+) -> tuple[Pooling, Int[Tensor, "b+1"], Int[Tensor, "m 3"]]:
+    """Merge the voxels of each cube of stride**3: the pooling, and the coarse clouds.
+
+    Coarse voxels are floor(grid_coord / stride), negative ones too, so that where the cubes begin
+    does not depend on the cloud. They ascend by cloud, x, y, z.
+
+    Args:
+        grid_coord: voxel numbers, any integers.
+        offsets: the limits of the clouds.
+        stride: voxels an axis, any integer from 2.
+
+    Returns:
+        The pooling, the limits of the coarse clouds, and their voxel numbers.
+
+    Raises:
+        ValueError: if stride is below 2, or an axis needs more than 21 bits.
+    """
+    if stride < 2:
+        raise ValueError(f"stride must be an integer of at least 2, found {stride}")
+    batch = batch_from_offsets(offsets, len(grid_coord))
+    cells = torch.div(grid_coord.long(), stride, rounding_mode="floor")
+    shifted = cells - cloud_minimum(cells, offsets).index_select(0, batch)
+    planes = shifted.t().contiguous()
+    extents = [int(extent) for extent in _extents(planes)]
+    if max(extents) >= 1 << MAX_DEPTH:
+        raise ValueError(
+            f"stride {stride} leaves clouds of up to {max(extents) + 1} voxels an axis, more than "
+            f"2**{MAX_DEPTH}; remove far outliers"
+        )
+    pooling, coarse_offsets = _merge(planes.unbind(), extents, offsets, batch)
+    first = pooling.order.index_select(0, pooling.starts[:-1])
+    return pooling, coarse_offsets, cells.index_select(0, first)
+
+
+def _extents(cells: Tensor) -> list[float]:
+    """Return the largest cell on each axis, of all clouds. Syncs with the host."""
+    return cells.amax(1).tolist() if cells.shape[1] else [0, 0, 0]
+
+
+def _merge(
+    axes: Sequence[Tensor], extents: Sequence[int], offsets: Tensor, batch: Tensor
+) -> tuple[Pooling, Tensor]:
+    """Merge rows of one cloud and cell; coarse rows ascend by cloud, then by axis after axis.
+
+    Args:
+        axes: int64 cell numbers from 0, the axis that counts most first.
+        extents: the largest number on each.
+        offsets: the limits of the clouds.
+        batch: the cloud of each row.
+    """
+    bits = [extent.bit_length() for extent in extents]
+    key = axes[0]
+    for axis, width in zip(axes[1:], bits[1:], strict=True):
+        key = (key << width) | axis
+    n, b = len(batch), len(offsets) - 1
+    order = argsort_pairs(batch, max(b - 1, 0).bit_length(), key, sum(bits))
+    # Clouds are packed one after another, so sorting by cloud leaves `batch` as it is.
+    head = changes(key.index_select(0, order)) | changes(batch)
+    begin = places(head)  # a host sync: how many coarse points there are
+    cluster = torch.empty_like(order).scatter_(0, order, torch.cumsum(head, 0) - 1)
+    starts = torch.cat([begin, begin.new_full((1,), n)])
+    pooling = Pooling(cluster=cluster, order=order, starts=starts)
+    return pooling, torch.searchsorted(begin, offsets)
+
+
+def _raise_too_wide(coord: Tensor, offsets: Tensor, size: float, extents: Sequence[float]) -> None:
+    finite = torch.isfinite(coord).all(1)
+    if not finite.all():
+        count = int((~finite).sum())
+        raise ValueError(f"{count} of {len(coord)} points are not finite; drop them first")
+    batch = batch_from_offsets(offsets, len(coord))
+    wide = coord.double()
+    extent = float((wide - cloud_minimum(wide, offsets).index_select(0, batch)).max())
+    cells = max(extents)
+    bits = int(cells).bit_length() if math.isfinite(cells) else f"over {MAX_DEPTH}"
+    raise ValueError(
+        f"an extent of {extent:.6g} at size {size:g} needs {bits} bits an axis, more than "
+        f"{MAX_DEPTH}; remove far outliers or use a size of at least "
+        f"{smallest_grid_size(extent):.3g}"
+    )
