@@ -17,6 +17,20 @@ AMD EPYC was measured to be 2.1 to 2.9 times as fast with oneDNN.
 oneDNN's x @ weight.T gives the same bytes with 1, 2, 4 and 8 threads whatever the sizes; MKL's does
 where o is a multiple of 16, and hardly ever elsewhere. The gradient of a weight is always torch's:
 there oneDNN is no faster, and it is the one whose bytes depend on the threads.
+
+Attention on the CPU, float32, heads of 16 channels, one thread: time of plain products over that
+of torch's fused kernel.
+
+    keys, scores           forward  with backward
+    26, 8 million            0.8       0.5
+    32, 8 million            0.8       0.7
+    48, 8 million            1.2       1.1
+    128, 8 million           1.8       1.5
+    1024, 8 million          2.0       1.4
+    1024, 34 million         7.1       4.2
+
+(Past 32 MB of scores the allocator asks the system for each tensor anew.) The fused kernel's bytes
+do not depend on the threads, neither forward nor backward; those of the plain backward do.
 """
 
 from __future__ import annotations

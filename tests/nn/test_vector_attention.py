@@ -228,6 +228,8 @@ class TestLaws:
         parts.checkpoint = True
         torch.testing.assert_close(parts(feat, coord, around), whole(feat, coord, around))
         assert torch.equal(frozen.running_mean, before)
+        for a, b in zip(whole.buffers(), parts.buffers(), strict=True):
+            torch.testing.assert_close(a, b)
 
     def test_no_points_give_no_rows(self, kind, training):
         none = Neighborhood(index=torch.zeros(0, 4, dtype=torch.int64), valid=None)
