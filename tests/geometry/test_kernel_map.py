@@ -4,20 +4,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pctx.geometry.kernel_map import _map_by_torch, _sort_into_columns, kernel_map, kernel_maps
+from pctx.geometry.columns import sort_into_columns
+from pctx.geometry.kernel_map import _map_by_torch, kernel_map, kernel_maps
 from pctx.geometry.packed import batch_from_offsets, offsets_from_counts
 
 COUNTS = st.lists(st.integers(0, 40), max_size=4)
 KERNELS = st.sampled_from([1, 3, 5])
+DILATIONS = st.sampled_from([1, 2, 3])
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def brute_force(grid_coord, offsets, kernel_size):
+def brute_force(grid_coord, offsets, kernel_size, dilation=1):
     """Return, tap by tap, the (target, source) pairs found by looking every voxel up."""
     batch = batch_from_offsets(offsets, len(grid_coord)).tolist()
     cells = [(b, *cell) for b, cell in zip(batch, grid_coord.tolist(), strict=True)]
     row = {cell: i for i, cell in enumerate(cells)}
-    span = range(-(kernel_size // 2), kernel_size // 2 + 1)
+    span = [dilation * (tap - kernel_size // 2) for tap in range(kernel_size)]
     return [
         [
             (target, row[b, x + i, y + j, z + k])
@@ -36,14 +38,33 @@ def taps(pairs):
     return [rows[a:b] for a, b in zip(pairs.starts[:-1], pairs.starts[1:], strict=True)]
 
 
-@given(counts=COUNTS, kernel_size=KERNELS, seed=SEEDS, extent=st.sampled_from([4, 8]))
+@given(
+    counts=COUNTS,
+    kernel_size=KERNELS,
+    dilation=DILATIONS,
+    seed=SEEDS,
+    extent=st.sampled_from([4, 8]),
+)
 def test_pairs_are_those_of_brute_force_ascending_by_target(
-    packed, counts, kernel_size, seed, extent
+    packed, counts, kernel_size, dilation, seed, extent
 ):
     grid_coord, offsets = packed(counts, seed, extent)
-    found = kernel_map(grid_coord, offsets, kernel_size)
-    assert len(found.starts) == kernel_size**3 + 1 and found.kernel_size == kernel_size
-    assert taps(found) == brute_force(grid_coord, offsets, kernel_size)
+    found = kernel_map(grid_coord, offsets, kernel_size, dilation)
+    assert len(found.starts) == kernel_size**3 + 1
+    assert (found.kernel_size, found.dilation, found.stride) == (kernel_size, dilation, 1)
+    assert found.num_sources == found.num_targets == sum(counts)
+    assert taps(found) == brute_force(grid_coord, offsets, kernel_size, dilation)
+
+
+@given(height=st.integers(1, 60), lift=st.integers(-60, 60), seed=SEEDS)
+def test_tall_columns_meet_however_far_up_their_neighbours_stand(height, lift, seed):
+    # More voxels below the first neighbour than are stepped over.
+    rng = np.random.default_rng(seed)
+    z = [rng.choice(height, rng.integers(1, height + 1), replace=False) + lift * i for i in (0, 1)]
+    cells = [np.stack([np.full(len(a), i), 0 * a, a], 1) for i, a in enumerate(z)]
+    grid_coord = torch.from_numpy(np.concatenate(cells))
+    offsets = torch.tensor([0, len(grid_coord)])
+    assert taps(kernel_map(grid_coord, offsets, 3)) == brute_force(grid_coord, offsets, 3)
 
 
 @given(counts=COUNTS, kernel_size=KERNELS, seed=SEEDS)
@@ -57,14 +78,12 @@ def test_sorted_voxels_are_paired_as_shuffled_ones(packed, counts, kernel_size, 
     )
 
 
-@given(counts=COUNTS, kernel_size=KERNELS, seed=SEEDS)
-def test_the_torch_twin_finds_the_same_pairs(packed, counts, kernel_size, seed):
+@given(counts=COUNTS, kernel_size=KERNELS, dilation=DILATIONS, seed=SEEDS)
+def test_the_torch_twin_finds_the_same_pairs(packed, counts, kernel_size, dilation, seed):
     grid_coord, offsets = packed(counts, seed)
-    columns = _sort_into_columns(grid_coord, offsets, kernel_size // 2)
-    expected, found = (
-        kernel_map(grid_coord, offsets, kernel_size),
-        _map_by_torch(columns, kernel_size),
-    )
+    columns = sort_into_columns(grid_coord, offsets, kernel_size // 2, dilation)
+    expected = kernel_map(grid_coord, offsets, kernel_size, dilation)
+    found = _map_by_torch(columns, kernel_size, dilation)
     assert torch.equal(found.source, expected.source)
     assert torch.equal(found.target, expected.target)
     assert found.starts == expected.starts
@@ -128,6 +147,11 @@ def test_equal_voxels_are_refused():
 def test_even_kernels_are_refused(kernel_size):
     with pytest.raises(ValueError, match="kernel_size must be odd and at least 1"):
         kernel_map(torch.zeros(1, 3).long(), torch.tensor([0, 1]), kernel_size)
+
+
+def test_a_dilation_below_1_is_refused():
+    with pytest.raises(ValueError, match="dilation must be at least 1, found 0"):
+        kernel_map(torch.zeros(1, 3).long(), torch.tensor([0, 1]), 3, 0)
 
 
 @pytest.mark.parametrize("case", ["k3_bias", "k5", "k5_bias"])
