@@ -6,7 +6,7 @@ n points, b clouds, o curves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -107,30 +107,50 @@ def serial_hierarchy(
             f"{len(strides)} strides make {count} levels, but window_sizes has "
             f"{len(window_sizes)} and kernel_sizes {len(kernel_sizes)}"
         )
+    bare = serial_levels(points, curves=curves, strides=strides, depth=depth, generator=generator)
+    return Hierarchy(
+        levels=tuple(
+            replace(
+                level,
+                windows=curve_windows(serialization, window_size),
+                kernel_maps=kernel_maps(level.grid_coord, level.offsets, sizes),
+            )
+            for (level, serialization), window_size, sizes in zip(
+                bare, window_sizes, kernel_sizes, strict=True
+            )
+        )
+    )
+
+
+def serial_levels(
+    points: PointBatch,
+    *,
+    curves: Sequence[str],
+    strides: Sequence[int],
+    depth: int | None = None,
+    generator: torch.Generator | None = None,
+) -> list[tuple[Level, Serialization]]:
+    """Pool serialized points, level by level: bare levels, each with the order of its points.
+
+    A level has positions and pooling; windows, neighbours and kernel maps are for the caller to
+    add. The arguments are those of `serial_hierarchy`.
+    """
     batch = batch_from_offsets(points.offsets, len(points))
     cells = points.grid_coord.long()
     cells = cells - cloud_minimum(cells, points.offsets).index_select(0, batch)
     serialization: Serialization = serialize(cells, points.offsets, curves, depth)
     coord = points.coord
     levels = []
-    for i, (window_size, sizes) in enumerate(zip(window_sizes, kernel_sizes, strict=True)):
+    for stride in [*strides, None]:
         if generator is not None:
             serialization = shuffle_curves(serialization, generator)
         fine, pooling = serialization, None
-        if i < len(strides):
-            serialization, pooling = coarsen(fine, strides[i])
-        levels.append(
-            Level(
-                coord=coord,
-                grid_coord=cells,
-                offsets=fine.offsets,
-                windows=curve_windows(fine, window_size),
-                kernel_maps=kernel_maps(cells, fine.offsets, sizes),
-                pooling=pooling,
-            )
-        )
-        if pooling is not None:
+        if stride is not None:
+            serialization, pooling = coarsen(fine, stride)
+        level = Level(coord=coord, grid_coord=cells, offsets=fine.offsets, pooling=pooling)
+        levels.append((level, fine))
+        if stride is not None and pooling is not None:
             coord = segment_mean(coord.index_select(0, pooling.order), pooling.starts)
             first = pooling.order[pooling.starts[:-1]]
-            cells = cells.index_select(0, first) >> (strides[i].bit_length() - 1)
-    return Hierarchy(levels=tuple(levels))
+            cells = cells.index_select(0, first) >> (stride.bit_length() - 1)
+    return levels

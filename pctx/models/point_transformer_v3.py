@@ -20,7 +20,7 @@ from pctx.geometry.curves import CURVES
 from pctx.geometry.hierarchy import Hierarchy, Level, serial_hierarchy
 from pctx.geometry.points import PointBatch
 from pctx.models.backbone import Backbone
-from pctx.models.unet import UNet
+from pctx.models.unet import UNet, require_entries, rising
 from pctx.nn.attention import WindowAttention
 from pctx.nn.mlp import BATCH_NORM_MOMENTUM, MLP, BatchNorm, DropPath
 from pctx.nn.position import ConditionalEncoding
@@ -91,10 +91,10 @@ class PointTransformerV3(Backbone):
         super().__init__()
         count = len(channels)
         sizes = (window_size,) * count if isinstance(window_size, int) else tuple(window_size)
-        _require(count, depths=depths, num_heads=num_heads, window_size=sizes)
-        _require(count - 1, strides=strides)
+        require_entries(count, depths=depths, num_heads=num_heads, window_size=sizes)
+        require_entries(count - 1, strides=strides)
         if not encoder_only:
-            _require(
+            require_entries(
                 count - 1,
                 decoder_channels=decoder_channels,
                 decoder_depths=decoder_depths,
@@ -129,13 +129,13 @@ class PointTransformerV3(Backbone):
         encoder = [
             EncoderStage(stage(*each))
             for each in zip(
-                range(count), channels, num_heads, _rising(drop_path, depths), strict=True
+                range(count), channels, num_heads, rising(drop_path, depths), strict=True
             )
         ]
         decoder = []
         if not encoder_only:
             widths = [*decoder_channels, channels[-1]]
-            drops = _rising(drop_path, decoder_depths)
+            drops = rising(drop_path, decoder_depths)
             for level, heads in enumerate(decoder_num_heads):
                 join = UnpoolJoin(widths[level + 1], channels[level], widths[level], norm_momentum)
                 # The deepest block of a stage comes first, on the way up.
@@ -280,19 +280,3 @@ class DecoderStage(nn.Module):
         for i, block in enumerate(self.blocks):
             feat = block(feat, level, joined.skip if self.published and i == 0 else None)
         return feat
-
-
-def _rising(drop_path: float, depths: Sequence[int]) -> list[list[float]]:
-    """Spread stochastic depth from 0 to drop_path over the blocks of all stages."""
-    total = sum(depths)
-    rates = [drop_path * i / max(total - 1, 1) for i in range(total)]
-    starts = [sum(depths[:i]) for i in range(len(depths))]
-    return [rates[start : start + depth] for start, depth in zip(starts, depths, strict=True)]
-
-
-def _require(count: int, **lists: Sequence[object]) -> None:
-    for name, values in lists.items():
-        if len(values) != count:
-            raise ValueError(
-                f"{name} must have {count} entries to fit channels, found {list(values)}"
-            )

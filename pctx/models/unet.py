@@ -1,4 +1,4 @@
-"""UNet: the walk down and up a hierarchy that most backbones share.
+"""UNet: the walk down and up a hierarchy of most backbones, and helpers for arguments a stage.
 
 n points of a level, c channels.
 """
@@ -55,3 +55,20 @@ class UNet(nn.Module):
             ):
                 feat = stage(feat, skip, level)
         return feat
+
+
+def rising(drop_path: float, depths: Sequence[int]) -> list[list[float]]:
+    """Spread stochastic depth from 0 to drop_path over the blocks of all stages."""
+    total = sum(depths)
+    rates = [drop_path * i / max(total - 1, 1) for i in range(total)]
+    starts = [sum(depths[:i]) for i in range(len(depths))]
+    return [rates[start : start + depth] for start, depth in zip(starts, depths, strict=True)]
+
+
+def require_entries(count: int, **lists: Sequence[object]) -> None:
+    """Raise a ValueError that names the first list without `count` entries."""
+    for name, values in lists.items():
+        if len(values) != count:
+            raise ValueError(
+                f"{name} must have {count} entries to fit channels, found {list(values)}"
+            )
