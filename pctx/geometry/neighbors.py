@@ -1,6 +1,13 @@
 """Neighborhood: the points around each query, k a query.
 
-q queries, k neighbours a query, n points, b clouds.
+q queries, k neighbours a query, n points, b clouds. Milliseconds for k = 16 on one core of an AMD
+EPYC (Zen 4), scipy 1.17; `cKDTree` alone, whose ties come in any order, beside `knn`:
+
+    n                              cKDTree  knn      plain_knn
+    aerial scan, 20 k                       57       5900
+    aerial scan, 60 k              147      169
+    driving scan, 60 k             128      157
+    voxels of the latter, 41 k     89       164
 """
 
 from __future__ import annotations
