@@ -7,7 +7,7 @@ EPYC (Zen 4), scipy 1.17; `cKDTree` alone, whose ties come in any order, beside 
     aerial scan, 20 k                       57       5900
     aerial scan, 60 k              147      169
     driving scan, 60 k             128      157
-    voxels of the latter, 41 k     89       164
+    voxel numbers of one, 41 k     89       164
 """
 
 from __future__ import annotations
