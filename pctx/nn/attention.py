@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pctx.geometry.windows import Windows
 from pctx.nn.backend import AttentionBackend, attention_engine
-from pctx.nn.fused_attention import fused_attention
+from pctx.nn.fused_attention import full_precision, fused_attention
 from pctx.nn.mlp import Linear, widen
 
 
@@ -73,7 +73,7 @@ def plain_dot_product_attention(
 ) -> Attended:
     """Be the twin of `dot_product_attention`, in the steps of the equation, with its weights."""
     weights = attention_weights(query, key, valid=valid, bias=bias, causal=causal)
-    with torch.autocast(value.device.type, enabled=False):
+    with full_precision(value.device):
         feat = widen(weights) @ widen(value)
     return Attended(feat.to(value.dtype), weights)
 
@@ -91,7 +91,7 @@ def attention_weights(
     Rows sum to 1; one that hears no key is 0. The arguments are those of `dot_product_attention`.
     """
     mask, deaf = _mask(query, key, valid, bias, causal)
-    with torch.autocast(query.device.type, enabled=False):
+    with full_precision(query.device):
         scores = widen(query) @ widen(key).transpose(-2, -1) / query.shape[-1] ** 0.5
     if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, -torch.inf)

@@ -76,12 +76,12 @@ def product_engine(x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"]) -> Pr
     """Choose the engine of one matrix product: oneDNN where it is here and gains time or bytes."""
     o = len(weight)
     suits = (
-        x.numel() > 0
+        not torch.compiler.is_compiling()  # first: a compiled graph is one for all sizes
+        and x.numel() > 0
         and (x.numel() * o > ONEDNN_FROM or o % MKL_TILE != 0)
         and x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_compiling()
     )
     return "onednn" if suits and _onednn_agrees() else "torch"
 
@@ -103,8 +103,9 @@ def attention_engine(
         raise ValueError(f"backend must be auto, plain or sdpa, found {backend}")
     if backend != "auto":
         return backend
-    small = key.shape[-2] < PLAIN_BELOW and key.device.type == "cpu"
-    return "plain" if small else "sdpa"
+    if key.device.type != "cpu" or torch.compiler.is_compiling():
+        return "sdpa"
+    return "plain" if key.shape[-2] < PLAIN_BELOW else "sdpa"
 
 
 def convolution_engine(feat: Float[Tensor, "n i"]) -> ConvolutionEngine:

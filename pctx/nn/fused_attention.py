@@ -5,6 +5,7 @@ w windows, h heads, q queries, k keys, d channels a head.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ def fused_attention(
         if mask is not None and mask.dtype != torch.bool:
             mask = mask.to(query.dtype)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
-    with torch.autocast("cpu", enabled=False):
+    with full_precision(query.device):
         q, k, v = widen(query), widen(key), widen(value)
         if mask is not None and mask.dtype != torch.bool:
             mask = mask.to(q.dtype)
@@ -53,6 +54,14 @@ def fused_attention(
         else:
             feat = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
     return feat.to(value.dtype)
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Keep autocast out, where it is on, of what is to be computed as it is written."""
+    kind = device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return nullcontext()
 
 
 class _LearnedBias(torch.autograd.Function):

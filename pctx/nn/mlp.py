@@ -101,7 +101,7 @@ class LayerScale(nn.Module):
 class Moments(NamedTuple):
     """What a batch norm knows of a batch: its number of rows, their mean and variance."""
 
-    count: Int[Tensor, ""]
+    rows: Int[Tensor, ""]
     mean: Float[Tensor, "c"]
     var: Float[Tensor, "c"]
 
@@ -155,7 +155,8 @@ class BatchNorm(nn.BatchNorm1d):
             if moments is None:
                 moments = self.moments(input, valid)
                 self.track(moments)
-            few = moments.count < 2
+            assert self.running_mean is not None and self.running_var is not None
+            few = moments.rows < 2
             centred = wide - torch.where(few, self.running_mean, moments.mean)
             var = torch.where(few, self.running_var, moments.var)
         scale = torch.rsqrt(var + self.eps) * self.weight
@@ -179,9 +180,9 @@ class BatchNorm(nn.BatchNorm1d):
         """Let a batch into the running statistics, if it has a variance."""
         assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None and self.momentum is not None
-        dtype, known = self.running_mean.dtype, moments.count > 1
+        dtype, known = self.running_mean.dtype, moments.rows > 1
         momentum = known.to(dtype) * self.momentum
-        unbiased = moments.var.to(dtype) * moments.count / (moments.count - 1).clamp(min=1)
+        unbiased = moments.var.to(dtype) * moments.rows / (moments.rows - 1).clamp(min=1)
         self.running_mean.lerp_(moments.mean.to(dtype), momentum)
         self.running_var.lerp_(unbiased, momentum)
         self.num_batches_tracked.add_(known)

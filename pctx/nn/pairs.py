@@ -82,7 +82,9 @@ class PairAttention(nn.Module, ABC):
         Raises:
             ValueError: if `around` is of another number of points.
         """
-        n, rows = len(feat), len(around.slot if isinstance(around, Windows) else around.index)
+        # Sizes by `shape`: `len` would fix them in an exported graph.
+        n = feat.shape[0]
+        rows = (around.slot if isinstance(around, Windows) else around.index).shape[0]
         if rows != n:
             raise ValueError(f"around must have a row for each of the {n} points, found {rows}")
         projected = self._project(feat)
@@ -92,8 +94,12 @@ class PairAttention(nn.Module, ABC):
             pairs = _as_published(pairs) if self.published else pairs
             return _run(self._attend(pairs), pairs.valid, moments)
 
-        if n == 0 or (torch.is_grad_enabled() and not self.checkpoint):
-            return run(slice(0, n), None)
+        frugal = self.checkpoint or not torch.is_grad_enabled()
+        # A compiled graph is one for all n, and so are its parts.
+        if torch.compiler.is_compiling() or not frugal or n == 0:
+            result = run(slice(0, n), None)
+            assert isinstance(result, Tensor)
+            return result
         step = max(1, NUMBERS_AT_ONCE // max(1, around.index.shape[1] * feat.shape[1]))
         parts = [slice(start, min(start + step, n)) for start in range(0, n, step)]
         moments: tuple[Moments, ...] = ()

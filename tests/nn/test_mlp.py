@@ -4,7 +4,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from pctx.geometry.packed import offsets_from_counts
-from pctx.nn.mlp import MLP, BatchNorm, DropPath, LinearNorm
+from pctx.nn.mlp import (
+    MLP,
+    BatchNorm,
+    DropPath,
+    GroupedLinear,
+    LayerScale,
+    LinearNorm,
+    pool_moments,
+)
 
 
 def offsets(*counts):
@@ -17,6 +25,27 @@ def test_mlp_is_two_linear_layers_and_an_exact_gelu():
     hidden = x @ mlp.fc1.weight.T + mlp.fc1.bias
     hidden = hidden * 0.5 * (1 + torch.erf(hidden / 2**0.5))
     torch.testing.assert_close(mlp(x), hidden @ mlp.fc2.weight.T + mlp.fc2.bias)
+
+
+def test_mlp_may_have_a_relu():
+    torch.manual_seed(0)
+    mlp, x = MLP(4, 8, activation="relu"), torch.randn(7, 4)
+    torch.testing.assert_close(mlp(x), mlp.fc2(mlp.fc1(x).clamp(min=0)))
+
+
+def test_grouped_linear_is_a_weighted_sum_of_each_groups_channels():
+    torch.manual_seed(0)
+    layer, x = GroupedLinear(6, 2), torch.randn(3, 5, 6)
+    first, second = x[..., :3] @ layer.weight[0, :3], x[..., 3:] @ layer.weight[0, 3:]
+    torch.testing.assert_close(layer(x), torch.stack([first, second], -1))
+    with pytest.raises(ValueError, match="channels 6 must be a multiple of groups 4"):
+        GroupedLinear(6, 4)
+
+
+def test_layer_scale_is_a_factor_a_channel():
+    layer, x = LayerScale(3, 0.5), torch.randn(4, 3)
+    layer.weight.data[1] = 2
+    torch.testing.assert_close(layer(x), x * torch.tensor([0.5, 2, 0.5]))
 
 
 def test_linear_norm_is_its_three_parts():
@@ -69,6 +98,44 @@ class TestBatchNorm:
         y = BatchNorm(4)(x)
         assert y.dtype == torch.bfloat16
         assert (y.float() - BatchNorm(4)(x.float())).abs().max() < 2e-2  # one bfloat16 step at 4
+
+    def test_rows_that_do_not_count_change_nothing(self):
+        torch.manual_seed(0)
+        norm, alone = BatchNorm(3).double(), BatchNorm(3).double()
+        x, valid = torch.randn(40, 3).double().requires_grad_(), torch.rand(40) < 0.5
+        y = norm(torch.where(valid[:, None], x, 1e6), valid)
+        torch.testing.assert_close(y[valid], alone(x[valid]))
+        for a, b in zip(norm.buffers(), alone.buffers(), strict=True):
+            torch.testing.assert_close(a, b)
+        grads = [torch.autograd.grad(out.sin().sum(), x)[0] for out in (y[valid], alone(x[valid]))]
+        torch.testing.assert_close(*grads)
+
+    @pytest.mark.parametrize("counted", [0, 1])
+    def test_fewer_than_two_rows_that_count_are_as_few_rows(self, counted):
+        norm = BatchNorm(3)
+        norm.running_mean += 1
+        before = {name: value.clone() for name, value in norm.state_dict().items()}
+        x = torch.randn(5, 3)
+        torch.testing.assert_close(norm(x, torch.arange(5) < counted), (x - 1) / 1.001**0.5)
+        for name, value in norm.state_dict().items():
+            assert torch.equal(value, before[name])
+
+    def test_a_batch_in_parts_is_a_batch(self):
+        torch.manual_seed(0)
+        whole, parted = BatchNorm(3).double(), BatchNorm(3).double()
+        x = (torch.randn(40, 3) + torch.arange(40)[:, None]).double().requires_grad_()
+        valid = torch.rand(40) < 0.7
+        valid[:9] = False  # the first part has no rows that count
+        parts = [(x[i : i + 9], valid[i : i + 9]) for i in range(0, 40, 9)]
+        moments = pool_moments([parted.moments(*part) for part in parts])
+        parted.track(moments)
+        y = torch.cat([parted(part, moments=moments) for part, _ in parts])
+        expected = whole(x, valid)
+        torch.testing.assert_close(y, expected)
+        for a, b in zip(whole.buffers(), parted.buffers(), strict=True):
+            torch.testing.assert_close(a, b)
+        grads = [torch.autograd.grad(out.sin().sum(), x)[0] for out in (y, expected)]
+        torch.testing.assert_close(*grads)
 
 
 class TestDropPath:

@@ -256,6 +256,27 @@ def test_windows_are_the_neighbours_in_a_points_own_window(kind):
     assert (grad[batch != 1] == 0).all() and (grad[batch == 1] != 0).any()
 
 
+@pytest.mark.parametrize("kind", ["v1", "v2"])
+def test_an_exported_graph_serves_any_number_of_points(kind):
+    class Flat(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = made(kind)
+
+        def forward(self, feat, coord, index, valid):
+            return self.attention(feat, coord, Neighborhood(index=index, valid=valid))
+
+    def flat(feat, coord, around):
+        return feat.detach(), coord, around.index, around.valid
+
+    net, points = Flat().eval(), {0: torch.export.Dim("n", min=2)}
+    with torch.no_grad():
+        graph = torch.export.export(net, flat(*scene()), dynamic_shapes=(points,) * 4).module()
+        for n in (9, 200):
+            inputs = flat(*scene(n))
+            torch.testing.assert_close(graph(*inputs), net(*inputs))
+
+
 def test_half_precision_is_weighed_in_float32():
     attention, (feat, coord, around) = made("v2").float().eval(), scene(dtype=torch.float32)
     out = attention(feat, coord, around)
