@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pctx.models.backbone import Backbone
+from pctx.models.custom import CustomTransformer
 from pctx.models.point_transformer_v3 import PointTransformerV3
 from pctx.models.segmentor import Segmentor
 
@@ -39,8 +40,26 @@ _TINY_V3: Mapping[str, Any] = MappingProxyType(
     }
 )
 
+_TINY_CUSTOM: Mapping[str, Any] = MappingProxyType(
+    {
+        "shuffle_curves": False,
+        "channels": (24, 48, 96, 144),
+        "depths": (2, 2, 2, 1),
+        "num_heads": (2, 4, 8, 12),
+        "strides": (2, 2, 2),
+        "decoder_channels": (24, 48, 96),
+        "decoder_depths": (0, 0, 0),
+        "decoder_num_heads": (2, 4, 8),
+        "mlp_ratio": 2.0,
+        "drop_path": 0.0,
+        "norm_momentum": 0.1,
+    }
+)
+
 MODELS: Mapping[str, Model] = MappingProxyType(
     {
+        "custom": Model(backbone=CustomTransformer),
+        "custom_tiny": Model(backbone=CustomTransformer, arguments=_TINY_CUSTOM),
         "ptv3": Model(backbone=PointTransformerV3),
         "ptv3_base": Model(backbone=PointTransformerV3),
         "ptv3_rpe": Model(
