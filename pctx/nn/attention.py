@@ -219,6 +219,17 @@ class WindowAttention(nn.Module):
         query, key, _ = self.split(feat, windows)
         return attention_weights(query, key, valid=windows.valid, bias=bias)
 
+    def attend(
+        self,
+        weights: Float[Tensor, "w h k k"],
+        feat: Float[Tensor, "n c"],
+        windows: Windows,
+        bias: Float[Tensor, "w h k k"] | None = None,
+    ) -> Float[Tensor, "n c"]:
+        """Return what `forward` would if this were the attention paid."""
+        _, _, value = self.split(feat, windows)
+        return self.merge((weights @ widen(value)).to(value.dtype), windows)
+
     def split(
         self, feat: Float[Tensor, "n c"], windows: Windows
     ) -> tuple[Float[Tensor, "w h k d"], Float[Tensor, "w h k d"], Float[Tensor, "w h k d"]]:

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from pctx.nn.mlp import BatchNorm, GroupedLinear, Linear, widen
-from pctx.nn.pairs import PairAttention, Pairs, Steps
+from pctx.nn.pairs import Heard, PairAttention, Pairs, Steps
 from pctx.nn.position import CoordinateMLP
 
 NORM_EPS = 1e-5
@@ -67,13 +67,13 @@ class VectorAttention(PairAttention):
     def _project(self, feat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self.query(feat), self.key(feat), self.value(feat)
 
-    def _attend(self, pairs: Pairs) -> Steps:
+    def _attend(self, pairs: Pairs) -> Steps[Heard]:
         delta = yield from _encode_offset(self.position, pairs)
         relation = yield self.norm1, pairs.key - pairs.query[:, None] + delta
         hidden = yield self.norm2, self.fc1(relation.relu())
         weights = _neighbor_softmax(self.fc2(hidden.relu()), pairs.valid)  # (q, k, g)
         told = (pairs.value + delta).unflatten(-1, (-1, weights.shape[-1]))  # (q, k, c / g, g)
-        return (told * weights[:, :, None]).sum(1).flatten(1)
+        return Heard(weights[:, :, None], told)
 
 
 class GroupedVectorAttention(PairAttention):
@@ -137,7 +137,7 @@ class GroupedVectorAttention(PairAttention):
         query = self.query_norm(self.query(feat)).relu()
         return query, self.key_norm(self.key(feat)).relu(), self.value(feat)
 
-    def _attend(self, pairs: Pairs) -> Steps:
+    def _attend(self, pairs: Pairs) -> Steps[Heard]:
         relation = pairs.key - pairs.query[:, None]
         if self.position_multiplier is not None:
             relation = relation * (yield from _encode_offset(self.position_multiplier, pairs))
@@ -147,10 +147,10 @@ class GroupedVectorAttention(PairAttention):
         if self.published and pairs.real is not None:
             weights = weights.masked_fill(~pairs.real[..., None], 0)
         told = (pairs.value + bias).unflatten(-1, (weights.shape[-1], -1))  # (q, k, g, c / g)
-        return (told * weights[..., None]).sum(1).flatten(1)
+        return Heard(weights[..., None], told)
 
 
-def _encode_offset(position: CoordinateMLP, pairs: Pairs) -> Steps:
+def _encode_offset(position: CoordinateMLP, pairs: Pairs) -> Steps[Tensor]:
     """Apply a coordinate MLP to the offsets of pairs."""
     hidden = yield position.norm, position.fc1(pairs.offset)
     return position.fc2(hidden.relu())
