@@ -1,6 +1,6 @@
 """Level and Hierarchy: the plan a backbone walks, all integers and positions, no features.
 
-n points, b clouds, o curves.
+n points, m points of the next level, b clouds, o curves.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class Level:
         neighbors: the points around each point, for attention without windows.
         kernel_maps: by kernel size.
         pooling: to the next level; None at the last.
+        sampled: the rows that are the next level, where none are merged.
+        nearest_coarse: the points of the next level near each point, to interpolate between.
     """
 
     coord: Float[Tensor, "n 3"]
@@ -47,6 +49,8 @@ class Level:
     neighbors: Neighborhood | None = None
     kernel_maps: Mapping[int, KernelMap] = field(default_factory=dict)
     pooling: Pooling | None = None
+    sampled: Int[Tensor, "m"] | None = None
+    nearest_coarse: Neighborhood | None = None
 
     @property
     def num_points(self) -> int:
@@ -55,6 +59,7 @@ class Level:
 
     def to(self, device: torch.device | str) -> Level:
         """Copy every tensor to a device."""
+        near, sampled = self.nearest_coarse, self.sampled
         return Level(
             coord=self.coord.to(device, non_blocking=True),
             grid_coord=self.grid_coord.to(device, non_blocking=True),
@@ -63,6 +68,8 @@ class Level:
             neighbors=None if self.neighbors is None else self.neighbors.to(device),
             kernel_maps={size: pairs.to(device) for size, pairs in self.kernel_maps.items()},
             pooling=None if self.pooling is None else self.pooling.to(device),
+            sampled=None if sampled is None else sampled.to(device, non_blocking=True),
+            nearest_coarse=None if near is None else near.to(device),
         )
 
 

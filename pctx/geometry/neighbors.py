@@ -65,11 +65,20 @@ class Neighborhood:
 
     def to(self, device: torch.device | str) -> Neighborhood:
         """Copy every tensor to a device."""
-        return Neighborhood(
-            index=self.index.to(device, non_blocking=True),
-            valid=None if self.valid is None else self.valid.to(device, non_blocking=True),
-            distance=None if self.distance is None else self.distance.to(device, non_blocking=True),
-        )
+        return self._each(lambda table: table.to(device, non_blocking=True))
+
+    def first(self, k: int) -> Neighborhood:
+        """Keep the k nearest of each query."""
+        return self._each(lambda table: table[:, :k])
+
+    def rows(self, index: Int[Tensor, "r"]) -> Neighborhood:
+        """Keep some queries."""
+        return self._each(lambda table: table.index_select(0, index))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Neighborhood:
+        valid = None if self.valid is None else change(self.valid)
+        distance = None if self.distance is None else change(self.distance)
+        return Neighborhood(index=change(self.index), valid=valid, distance=distance)
 
 
 def knn(
@@ -116,12 +125,8 @@ def radius(
     Masked places and the other arguments are those of `knn`.
 
     Args:
-        coord: metres or voxel numbers.
-        offsets: the limits of the clouds.
         r: in the unit of coord, above 0; compared in float64.
         max_k: neighbours a query, at least 1.
-        query: where to look from.
-        query_offsets: the limits of the clouds of queries.
 
     Raises:
         ValueError: as `knn`, and if r is not above 0.

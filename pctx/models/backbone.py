@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pctx.geometry.hierarchy import Hierarchy
 from pctx.geometry.points import PointBatch
+from pctx.nn.mlp import Linear
 
 
 class Backbone(nn.Module, ABC):
@@ -42,3 +43,11 @@ class Backbone(nn.Module, ABC):
         self, feat: Float[Tensor, "n in_channels"], hierarchy: Hierarchy
     ) -> Float[Tensor, "r out_channels"]:
         """Compute features along a plan of the same points."""
+
+    def make_head(self, num_classes: int) -> nn.Module:
+        """Make what turns this backbone's rows into class scores: linear, but where published so.
+
+        Args:
+            num_classes: scores a row.
+        """
+        return Linear(self.out_channels, num_classes)

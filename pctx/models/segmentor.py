@@ -1,4 +1,4 @@
-"""Segmentor: a backbone and a linear head that names every point.
+"""Segmentor: a backbone and a head that names every point.
 
 n points.
 """
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from pctx.geometry.hierarchy import Hierarchy
 from pctx.geometry.points import PointBatch
 from pctx.models.backbone import Backbone
-from pctx.nn.mlp import Linear
 
 
 class Segmentor(nn.Module):
@@ -31,7 +30,7 @@ class Segmentor(nn.Module):
                 f"{backbone.out_level}; give it a decoder (encoder_only=False)"
             )
         self.backbone = backbone
-        self.head = Linear(backbone.out_channels, num_classes)
+        self.head = backbone.make_head(num_classes)
 
     def forward(
         self, points: PointBatch, hierarchy: Hierarchy | None = None

@@ -21,6 +21,7 @@ class UNet(nn.Module):
         down: one between two levels: step(feat, fine level) -> coarse feat.
         decoder: one a level but the coarsest, fine to coarse:
             stage(coarse feat, skip, level) -> feat. None at all leaves the coarsest features.
+        bottom: at the coarsest level, before the way back: stage(feat, level) -> feat.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class UNet(nn.Module):
         encoder: Sequence[nn.Module],
         down: Sequence[nn.Module],
         decoder: Sequence[nn.Module] = (),
+        bottom: nn.Module | None = None,
     ):
         super().__init__()
         if len(down) != len(encoder) - 1 or len(decoder) not in (0, len(down)):
@@ -38,6 +40,7 @@ class UNet(nn.Module):
         self.encoder = nn.ModuleList(encoder)
         self.down = nn.ModuleList(down)
         self.decoder = nn.ModuleList(decoder)
+        self.bottom = bottom
 
     def forward(self, feat: Float[Tensor, "n c"], hierarchy: Hierarchy) -> Tensor:
         """Return features of the finest level, or of the coarsest without a decoder."""
@@ -49,6 +52,8 @@ class UNet(nn.Module):
         ):
             skips.append(feat)
             feat = stage(step(feat, fine), level)
+        if self.bottom is not None:
+            feat = self.bottom(feat, levels[-1])
         if self.decoder:
             for stage, skip, level in zip(
                 reversed(self.decoder), reversed(skips), reversed(levels[:-1]), strict=True

@@ -20,6 +20,10 @@ BATCH_NORM_EPS = 1e-3
 BATCH_NORM_MOMENTUM = 0.01
 """Both as published with PTv3 (Wu et al., 2024), whose clouds are large and batches few."""
 
+NORM_EPS = 1e-5
+NORM_MOMENTUM = 0.1
+"""Both as published with Point Transformer V1 and V2."""
+
 Activation = Literal["gelu", "relu"]
 
 
@@ -201,6 +205,19 @@ class LinearNorm(nn.Module):
     def forward(self, feat: Float[Tensor, "n i"]) -> Float[Tensor, "n o"]:
         """Map each row."""
         return F.gelu(self.norm(self.linear(feat)))
+
+
+class LinearNormReLU(nn.Module):
+    """Linear, batch norm, ReLU, as in Point Transformer V1 and V2."""
+
+    def __init__(self, in_channels: int, out_channels: int, *, bias: bool = True):
+        super().__init__()
+        self.linear = Linear(in_channels, out_channels, bias=bias)
+        self.norm = BatchNorm(out_channels, NORM_EPS, NORM_MOMENTUM)
+
+    def forward(self, feat: Float[Tensor, "n i"]) -> Float[Tensor, "n o"]:
+        """Map each row."""
+        return self.norm(self.linear(feat)).relu()
 
 
 class DropPath(nn.Module):

@@ -235,7 +235,8 @@ def _pairs(
         query=query[part],
         key=gather(key),
         value=gather(value),
-        offset=gather(coord) - coord[part, None],
+        # The difference first: half precision holds an offset, but no position in a scan.
+        offset=(gather(coord) - coord[part, None]).to(query.dtype),
         valid=valid,
         real=valid,
     )

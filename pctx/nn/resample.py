@@ -1,4 +1,4 @@
-"""Features from one level to the next: max pooling down, copies up.
+"""Features from one level to the next: max pooling down, copies or interpolation up.
 
 n fine points, m coarse points, c channels, i and s input channels, o output channels.
 """
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pctx.geometry.hierarchy import Level
+from pctx.geometry.neighbors import Neighborhood, interpolation_weights
 from pctx.geometry.packed import segment_max
 from pctx.geometry.pooling import Pooling
 from pctx.nn.mlp import BATCH_NORM_MOMENTUM, BatchNorm, Linear, LinearNorm
@@ -25,6 +26,23 @@ def pool_max(feat: Float[Tensor, "n c"], pooling: Pooling) -> Float[Tensor, "m c
 def unpool(feat: Float[Tensor, "m c"], pooling: Pooling) -> Float[Tensor, "n c"]:
     """Copy each coarse row to the fine rows of its cluster."""
     return feat.index_select(0, pooling.cluster)
+
+
+def interpolate(feat: Float[Tensor, "m c"], nearest: Neighborhood) -> Float[Tensor, "n c"]:
+    """Mix for each fine row the coarse rows nearest to it, by their inverse distances.
+
+    A row without any gets zeros. (Qi et al., PointNet++, 2017, equation 2, with p = 1.)
+
+    Args:
+        feat: of the coarse rows.
+        nearest: coarse rows for each fine one, with distances; see `interpolation_weights`.
+    """
+    n, k = nearest.index.shape
+    if len(feat) == 0:  # no row 0 for masked places to name
+        return feat.new_zeros(n, feat.shape[1])
+    weights = interpolation_weights(nearest).to(feat.dtype)
+    rows = feat.index_select(0, nearest.index.flatten()).view(n, k, feat.shape[1])
+    return (rows * weights[..., None]).sum(1)
 
 
 class PoolDown(nn.Module):

@@ -11,13 +11,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from pctx.nn.mlp import BatchNorm, GroupedLinear, Linear, widen
+from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, GroupedLinear, Linear, widen
 from pctx.nn.pairs import Heard, PairAttention, Pairs, Steps
 from pctx.nn.position import CoordinateMLP
-
-NORM_EPS = 1e-5
-NORM_MOMENTUM = 0.1
-"""Both as published with Point Transformer V1 and V2."""
 
 
 class VectorAttention(PairAttention):

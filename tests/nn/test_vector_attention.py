@@ -285,6 +285,16 @@ def test_half_precision_is_weighed_in_float32():
     assert (half - out).abs().max() < 0.05 * out.abs().max()  # a few steps of bfloat16, 2**-8
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_offsets_are_taken_before_they_are_rounded(kind):
+    attention, (feat, coord, around) = made(kind).bfloat16().eval(), scene(dtype=torch.float32)
+    coord = (coord * 64).round() / 64  # so that positions are exact everywhere
+    near = attention(feat.bfloat16(), coord, around)
+    far = attention(feat.bfloat16(), coord + 4096, around)
+    assert near.dtype == torch.bfloat16
+    assert torch.equal(near, far)
+
+
 def test_wrong_sizes_are_refused():
     feat, coord, around = scene()
     with pytest.raises(ValueError, match="channels 10 must be a multiple of share_channels 8"):
