@@ -126,7 +126,7 @@ class RotaryEncoding(nn.Module):
         a key and keeps them exact in float32 far from the origin.
         """
         cells = _in_windows(grid_coord, windows)
-        cells = (cells - cells[:, :1]).float()
+        cells = (cells - cells[:, :1]).to(torch.promote_types(query.dtype, torch.float32))
         half = self.head_channels // 6
         rate = self.base ** (-torch.arange(half, device=cells.device, dtype=cells.dtype) / half)
         angle = (cells[..., None] * rate)[:, None]  # (w, 1, k, 3, D / 2)
