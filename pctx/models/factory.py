@@ -11,6 +11,7 @@ from typing import Any
 
 from pctx.models.backbone import Backbone
 from pctx.models.custom import CustomTransformer
+from pctx.models.litept import LitePT
 from pctx.models.point_transformer_v3 import PointTransformerV3
 from pctx.models.segmentor import Segmentor
 
@@ -56,10 +57,52 @@ _TINY_CUSTOM: Mapping[str, Any] = MappingProxyType(
     }
 )
 
+_TINY_LITEPT: Mapping[str, Any] = MappingProxyType(
+    {
+        "shuffle_curves": False,
+        "channels": (24, 48, 72, 144),
+        "depths": (1, 1, 2, 1),
+        "kinds": ("convolution", "convolution", "attention", "attention"),
+        "num_heads": (1, 2, 4, 8),
+        "strides": (2, 2, 2),
+        "decoder_channels": (48, 48, 72),
+        "decoder_depths": (0, 0, 0),
+        "decoder_kinds": ("convolution", "convolution", "attention"),
+        "decoder_num_heads": (2, 2, 4),
+        "window_size": 128,
+        "mlp_ratio": 2.0,
+        "drop_path": 0.0,
+        "norm_momentum": 0.1,
+    }
+)
+
 MODELS: Mapping[str, Model] = MappingProxyType(
     {
         "custom": Model(backbone=CustomTransformer),
         "custom_tiny": Model(backbone=CustomTransformer, arguments=_TINY_CUSTOM),
+        "litept": Model(backbone=LitePT),
+        "litept_base": Model(
+            backbone=LitePT,
+            arguments={
+                "channels": (54, 108, 216, 432, 576),
+                "depths": (3, 3, 3, 12, 3),
+                "num_heads": (3, 6, 12, 24, 32),
+                "decoder_channels": (72, 108, 216, 432),
+                "decoder_num_heads": (4, 6, 12, 24),
+            },
+        ),
+        "litept_large": Model(
+            backbone=LitePT,
+            arguments={
+                "channels": (72, 144, 288, 576, 864),
+                "depths": (3, 3, 3, 12, 3),
+                "num_heads": (4, 8, 16, 32, 48),
+                "decoder_channels": (72, 144, 288, 576),
+                "decoder_num_heads": (4, 8, 16, 32),
+            },
+        ),
+        "litept_star": Model(backbone=LitePT, arguments={"decoder_depths": (2, 2, 2, 2)}),
+        "litept_tiny": Model(backbone=LitePT, arguments=_TINY_LITEPT),
         "ptv3": Model(backbone=PointTransformerV3),
         "ptv3_base": Model(backbone=PointTransformerV3),
         "ptv3_rpe": Model(
@@ -69,7 +112,7 @@ MODELS: Mapping[str, Model] = MappingProxyType(
         "ptv3_tiny": Model(backbone=PointTransformerV3, arguments=_TINY_V3),
     }
 )
-"""Every model; `ptv3` is `ptv3_base`."""
+"""Every model; `litept` is the small size (S), `litept_star` S*, `ptv3` is `ptv3_base`."""
 
 
 def list_models() -> list[str]:
