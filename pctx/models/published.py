@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 Weight = TypeVar("Weight")
 
@@ -54,6 +54,35 @@ def ptv3_name(own: str) -> str:
     if found and found[2] in _JOIN_V3:
         return f"backbone.dec.dec{found[1]}.up.{_JOIN_V3[found[2]]}.{leaf}"
     raise ValueError(f"a PTv3 segmentor has no weight named {own!r}")
+
+
+class Home(NamedTuple):
+    """Where a part of a model has its published weights.
+
+    Attributes:
+        pattern: a regular expression of our part's name: numbers, then the layer inside.
+        home: the published part, given those numbers.
+        layers: the published name of each layer inside, by ours.
+    """
+
+    pattern: str
+    home: Callable[..., str]
+    layers: Mapping[str, str]
+
+
+def name_at_home(own: str, homes: Iterable[Home], model: str) -> str:
+    """Return the published name of a weight of ours, at the home its part has.
+
+    Raises:
+        ValueError: if no home has a layer of that name.
+    """
+    part, _, leaf = own.rpartition(".")
+    for pattern, home, layers in homes:
+        found = re.fullmatch(pattern, part)
+        if found and found.groups()[-1] in layers:
+            *numbers, layer = found.groups()
+            return f"{home(*map(int, numbers))}.{layers[layer]}.{leaf}"
+    raise ValueError(f"a {model} segmentor has no weight named {own!r}")
 
 
 def from_published(
