@@ -25,8 +25,9 @@ from pctx.geometry.pooling import stride_pooling
 from pctx.geometry.serialization import bit_length, serialize, shuffle_curves
 from pctx.geometry.windows import Windows, curve_windows
 from pctx.models.backbone import Backbone
-from pctx.models.unet import UNet, require_entries, rising
-from pctx.nn.mlp import BATCH_NORM_MOMENTUM, MLP, BatchNorm, DropPath
+from pctx.models.unet import Stage, UNet, require_entries, rising
+from pctx.nn.block import TransformerBlock
+from pctx.nn.mlp import BATCH_NORM_MOMENTUM, BatchNorm
 from pctx.nn.position import ConditionalEncoding
 from pctx.nn.relative import ROTARY_BASE
 from pctx.nn.resample import PoolDown, UnpoolJoin
@@ -127,45 +128,43 @@ class LitePT(Backbone):
         self.curves, self.shuffle_curves = tuple(curves), shuffle_curves
         self.strides, self.window_sizes, self.published = tuple(strides), tuple(sizes), published
 
-        def stage(
-            level: int, kind: str, width: int, heads: int, drops: Sequence[float]
-        ) -> list[Block]:
-            def transformer(curve: int, drop: float) -> Transformer:
-                return Transformer(
+        self.kinds = [{kind} if depth else set() for kind, depth in zip(kinds, depths, strict=True)]
+        for level, depth in enumerate(decoder_depths):
+            self.kinds[level] |= {decoder_kinds[level]} if depth else set()
+
+        def stage(level: int, kind: str, width: int, heads: int, drops: Sequence[float]) -> Stage:
+            def transformer(drop: float) -> TransformerBlock:
+                return TransformerBlock(
                     width,
-                    heads,
-                    curve=curve,
-                    rotary_base=bases[level],
+                    RotaryWindowAttention(width, heads, qkv_bias=qkv_bias, base=bases[level]),
+                    norm="pre" if pre_norm else "post",
                     mlp_ratio=mlp_ratio,
-                    qkv_bias=qkv_bias,
-                    pre_norm=pre_norm,
                     drop_path=drop,
                 )
 
-            return [
+            return Stage(
                 Block(
                     width,
                     convolution=kind != "attention",
-                    transformer=transformer(i, drop) if kind != "convolution" else None,
+                    transformer=transformer(drop) if kind != "convolution" else None,
+                    curve=i,
                 )
                 for i, drop in enumerate(drops)
-            ]
+            )
 
         self.stem = Stem(in_channels, channels[0], norm_momentum)
+        drops = rising(drop_path, depths)
         encoder = [
-            EncoderStage(stage(*each))
-            for each in zip(
-                range(count), kinds, channels, num_heads, rising(drop_path, depths), strict=True
-            )
+            stage(*each)
+            for each in zip(range(count), kinds, channels, num_heads, drops, strict=True)
         ]
         decoder = []
         widths = [*decoder_channels, channels[-1]]
-        for level, drops in enumerate(rising(drop_path, decoder_depths)):
-            width, heads = decoder_channels[level], decoder_num_heads[level]
+        for level, rates in enumerate(rising(drop_path, decoder_depths)):
+            width, kind, heads = widths[level], decoder_kinds[level], decoder_num_heads[level]
             join = UnpoolJoin(widths[level + 1], channels[level], width, norm_momentum)
             # The deepest block of a stage comes first, on the way up.
-            blocks = stage(level, decoder_kinds[level], width, heads, drops[::-1])
-            decoder.append(DecoderStage(join, blocks))
+            decoder.append(DecoderStage(join, stage(level, kind, width, heads, rates[::-1])))
         down = [PoolDown(a, b, norm_momentum) for a, b in pairwise(channels)]
         self.unet = UNet(encoder, down, decoder)
 
@@ -182,12 +181,11 @@ class LitePT(Backbone):
         cells = cells - cloud_minimum(cells, offsets).index_select(0, batch)
         levels = []
         for number, stride in enumerate([*self.strides, None]):
-            blocks = self._blocks(number)
             sizes = [STEM_KERNEL] if number == 0 else []
-            if any(block.convolution is not None for block in blocks):
+            if self.kinds[number] & {"convolution", "both"}:
                 sizes.append(BLOCK_KERNEL)
             windows: tuple[Windows, ...] = ()
-            if any(block.transformer is not None for block in blocks):
+            if self.kinds[number] & {"attention", "both"}:
                 windows = self._cut(cells, offsets, self.window_sizes[number], generator)
             level = Level(
                 coord=coord,
@@ -202,11 +200,6 @@ class LitePT(Backbone):
                 level = replace(level, pooling=pooling)
             levels.append(level)
         return Hierarchy(levels=tuple(levels))
-
-    def _blocks(self, level: int) -> list[Block]:
-        """Return the blocks that run at a level, on the way down and up."""
-        stages = [*self.unet.encoder[level : level + 1], *self.unet.decoder[level : level + 1]]
-        return [block for stage in stages for block in stage.blocks]
 
     def _cut(
         self, cells: Tensor, offsets: Tensor, window_size: int, generator: torch.Generator | None
@@ -239,13 +232,21 @@ class Stem(nn.Module):
 
 
 class Block(nn.Module):
-    """A convolution, a transformer, or one after the other.
+    """A convolution; attention with rotary encoding (PointROPE) and an MLP; or one, then the other.
 
     A block without convolution has a layer norm in its place, on the features themselves.
     """
 
-    def __init__(self, channels: int, *, convolution: bool, transformer: Transformer | None):
+    def __init__(
+        self,
+        channels: int,
+        *,
+        convolution: bool,
+        transformer: TransformerBlock | None,
+        curve: int,
+    ):
         super().__init__()
+        self.curve = curve
         self.convolution = ConditionalEncoding(channels, BLOCK_KERNEL) if convolution else None
         self.norm = nn.Identity() if convolution else nn.LayerNorm(channels)
         self.transformer = transformer
@@ -255,78 +256,26 @@ class Block(nn.Module):
         feat = self.norm(feat)
         if self.convolution is not None:
             feat = feat + self.convolution(feat, level.kernel_maps[BLOCK_KERNEL])
-        return feat if self.transformer is None else self.transformer(feat, level)
-
-
-class Transformer(nn.Module):
-    """Windowed attention with rotary encoding (PointROPE), then an MLP; each with a residual."""
-
-    def __init__(
-        self,
-        channels: int,
-        num_heads: int,
-        *,
-        curve: int,
-        rotary_base: float,
-        mlp_ratio: float,
-        qkv_bias: bool,
-        pre_norm: bool,
-        drop_path: float,
-    ):
-        super().__init__()
-        self.curve, self.pre_norm = curve, pre_norm
-        self.norm1 = nn.LayerNorm(channels)
-        self.attention = RotaryWindowAttention(
-            channels, num_heads, qkv_bias=qkv_bias, base=rotary_base
-        )
-        self.norm2 = nn.LayerNorm(channels)
-        self.mlp = MLP(channels, int(channels * mlp_ratio))
-        self.drop_path = DropPath(drop_path)
-
-    def forward(self, feat: Float[Tensor, "n c"], level: Level) -> Float[Tensor, "n c"]:
-        """Mix the points of each window."""
-        if self.pre_norm:
-            feat = feat + self.drop_path(self._attend(self.norm1(feat), level), level.offsets)
-            return feat + self.drop_path(self.mlp(self.norm2(feat)), level.offsets)
-        feat = self.norm1(feat + self.drop_path(self._attend(feat, level), level.offsets))
-        return self.norm2(feat + self.drop_path(self.mlp(feat), level.offsets))
-
-    def _attend(self, feat: Tensor, level: Level) -> Tensor:
+        if self.transformer is None:
+            return feat
         windows = level.windows[self.curve % len(level.windows)]
-        return self.attention(feat, level.grid_coord, windows)
-
-
-class EncoderStage(nn.Module):
-    """Blocks at one level."""
-
-    def __init__(self, blocks: Sequence[Block]):
-        super().__init__()
-        self.blocks = nn.ModuleList(blocks)
-
-    def forward(self, feat: Float[Tensor, "n c"], level: Level) -> Float[Tensor, "n c"]:
-        """Run the blocks."""
-        for block in self.blocks:
-            feat = block(feat, level)
-        return feat
+        mixed: Tensor = self.transformer(feat, level.offsets, level.grid_coord, windows)
+        return mixed
 
 
 class DecoderStage(nn.Module):
     """The coarser level's features joined to the encoder's, then blocks."""
 
-    def __init__(self, join: UnpoolJoin, blocks: Sequence[Block]):
+    def __init__(self, join: UnpoolJoin, stage: Stage):
         super().__init__()
-        self.join = join
-        self.blocks = nn.ModuleList(blocks)
+        self.join, self.stage = join, stage
 
     def forward(
         self, feat: Float[Tensor, "m i"], skip: Float[Tensor, "n s"], level: Level
     ) -> Float[Tensor, "n c"]:
         """Join and run the blocks."""
         assert level.pooling is not None
-        feat = self.join(feat, skip, level.pooling).feat
-        for block in self.blocks:
-            feat = block(feat, level)
-        return feat
+        return self.stage(self.join(feat, skip, level.pooling).feat, level)
 
 
 def _require_names(argument: str, names: Sequence[str], known: Sequence[str]) -> None:

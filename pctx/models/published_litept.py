@@ -1,27 +1,45 @@
-"""Names of LitePT's published weights; `published.py` turns them both ways."""
+"""Names of LitePT's published weights; see `published`."""
 
 from __future__ import annotations
 
-import re
+from pctx.models.published import Home, name_at_home
 
-_PARTS = {
-    r"head": r"seg_head",
-    r"backbone\.stem\.(conv|norm)": r"backbone.embedding.stem.\1",
-    r"(.+)\.convolution\.conv": r"\1.conv.0",
-    r"(.+)\.convolution\.linear": r"\1.conv.1",
-    r"(.+)\.convolution\.norm": r"\1.conv.2",
-    r"(.+\d)\.norm": r"\1.norm0.0",
-    r"(.+)\.transformer\.(norm[12])": r"\1.\2.0",
-    r"(.+)\.transformer\.attention\.attention\.(qkv|proj)": r"\1.attn.\2",
-    r"(.+)\.transformer\.mlp\.(fc[12])": r"\1.mlp.0.\2",
-    r"(.+)\.down\.linear": r"\1.down.proj",
-    r"(.+)\.down\.norm": r"\1.down.norm.0",
-    r"(.+)\.join\.up\.linear": r"\1.up.proj.0",
-    r"(.+)\.join\.up\.norm": r"\1.up.proj.1",
-    r"(.+)\.join\.skip\.linear": r"\1.up.proj_skip.0",
-    r"(.+)\.join\.skip\.norm": r"\1.up.proj_skip.1",
+_STEM = {"conv": "conv", "norm": "norm"}
+_BLOCK = {
+    "convolution.conv": "conv.0",
+    "convolution.linear": "conv.1",
+    "convolution.norm": "conv.2",
+    "norm": "norm0.0",
+    "transformer.norm1": "norm1.0",
+    "transformer.mixer.attention.qkv": "attn.qkv",
+    "transformer.mixer.attention.proj": "attn.proj",
+    "transformer.norm2": "norm2.0",
+    "transformer.mlp.fc1": "mlp.0.fc1",
+    "transformer.mlp.fc2": "mlp.0.fc2",
 }
-"""The inner names, once `_stage` has named the stage."""
+_DOWN = {"linear": "proj", "norm": "norm.0"}
+_JOIN = {
+    "up.linear": "proj.0",
+    "up.norm": "proj.1",
+    "skip.linear": "proj_skip.0",
+    "skip.norm": "proj_skip.1",
+}
+_UNET = r"backbone\.unet"
+_HOMES = (
+    Home(r"backbone\.stem\.(.+)", lambda: "backbone.embedding.stem", _STEM),
+    Home(
+        rf"{_UNET}\.encoder\.(\d+)\.blocks\.(\d+)\.(.+)",
+        lambda i, j: f"backbone.enc.enc{i}.block{j}",
+        _BLOCK,
+    ),
+    Home(rf"{_UNET}\.down\.(\d+)\.(.+)", lambda i: f"backbone.enc.enc{i + 1}.down", _DOWN),
+    Home(rf"{_UNET}\.decoder\.(\d+)\.join\.(.+)", lambda i: f"backbone.dec.dec{i}.up", _JOIN),
+    Home(
+        rf"{_UNET}\.decoder\.(\d+)\.stage\.blocks\.(\d+)\.(.+)",
+        lambda i, j: f"backbone.dec.dec{i}.block{j}",
+        _BLOCK,
+    ),
+)
 
 
 def litept_name(own: str) -> str:
@@ -30,21 +48,6 @@ def litept_name(own: str) -> str:
     Raises:
         ValueError: if a LitePT segmentor has no weight of that name.
     """
-    part, _, leaf = own.rpartition(".")
-    staged = _stage(part)
-    for pattern, published in _PARTS.items():
-        if found := re.fullmatch(pattern, staged):
-            return f"{found.expand(published)}.{leaf}"
-    raise ValueError(f"a LitePT segmentor has no weight named {own!r}")
-
-
-def _stage(part: str) -> str:
-    """Name the stage, and a block of it: those of the encoder count from their step down."""
-    found = re.fullmatch(r"backbone\.unet\.(encoder|down|decoder)\.(\d+)\.(.+)", part)
-    if not found:
-        return part
-    side, number, inner = found.groups()
-    if side == "down":
-        return f"backbone.enc.enc{int(number) + 1}.down.{inner}"
-    inner = re.sub(r"^blocks\.(\d+)", r"block\1", inner)
-    return f"backbone.{side[:3]}.{side[:3]}{number}.{inner}"
+    if own in ("head.weight", "head.bias"):
+        return f"seg_{own}"
+    return name_at_home(own, _HOMES, "LitePT")

@@ -1,16 +1,16 @@
-"""UNet: the walk down and up a hierarchy of most backbones, and helpers for arguments a stage.
+"""UNet: the walk down and up a hierarchy of most backbones, a stage, and helpers for arguments.
 
 n points of a level, c channels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pctx.geometry.hierarchy import Hierarchy
+from pctx.geometry.hierarchy import Hierarchy, Level
 
 
 class UNet(nn.Module):
@@ -59,6 +59,20 @@ class UNet(nn.Module):
                 reversed(self.decoder), reversed(skips), reversed(levels[:-1]), strict=True
             ):
                 feat = stage(feat, skip, level)
+        return feat
+
+
+class Stage(nn.Module):
+    """Blocks at one level, each called as block(feat, level)."""
+
+    def __init__(self, blocks: Iterable[nn.Module]):
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, feat: Float[Tensor, "n c"], level: Level) -> Float[Tensor, "n c"]:
+        """Run the blocks."""
+        for block in self.blocks:
+            feat = block(feat, level)
         return feat
 
 
