@@ -124,7 +124,8 @@ class CustomTransformer(Backbone):
         unknown = [curve for curve in curves if curve not in CURVES]
         if unknown or not curves:
             raise ValueError(f"curves must be some of {', '.join(CURVES)}; found {list(curves)}")
-        self.in_channels, self.out_channels = in_channels, decoder_channels[0]
+        widths = [*decoder_channels, channels[-1]]
+        self.in_channels, self.out_channels = in_channels, widths[0]
         self.curves, self.shuffle_curves = tuple(curves), shuffle_curves
         self.strides, self.window_sizes = tuple(strides), sizes
         self.recipe = recipe = Recipe(
