@@ -199,7 +199,10 @@ def test_stochastic_depth_rises_to_the_last_block_and_falls_again():
         blocks = [block for stage in stages for block in stage.blocks]
         return [b.transformer.drop_path.probability for b in blocks if b.transformer]
 
-    encoder, decoder = rates(model.unet.encoder), rates(reversed([up.stage for up in model.unet.decoder]))
+    encoder, decoder = (
+        rates(model.unet.encoder),
+        rates(reversed([up.stage for up in model.unet.decoder])),
+    )
     assert encoder == sorted(encoder) and encoder[-1] == pytest.approx(0.3)
     assert encoder[0] == pytest.approx(0.3 * 6 / 13)  # six convolutions come before
     assert decoder == sorted(decoder, reverse=True) and decoder[0] == pytest.approx(0.3)
