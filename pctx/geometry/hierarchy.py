@@ -37,6 +37,7 @@ class Level:
         windows: the partitions that the blocks take in turns; in PTv3 one a curve.
         neighbors: the points around each point, for attention without windows.
         kernel_maps: by kernel size.
+        strided_maps: to the next level, by kernel size.
         pooling: to the next level; None at the last.
         sampled: the rows that are the next level, where none are merged.
         nearest_coarse: the points of the next level near each point, to interpolate between.
@@ -48,6 +49,7 @@ class Level:
     windows: tuple[Windows, ...] = ()
     neighbors: Neighborhood | None = None
     kernel_maps: Mapping[int, KernelMap] = field(default_factory=dict)
+    strided_maps: Mapping[int, KernelMap] = field(default_factory=dict)
     pooling: Pooling | None = None
     sampled: Int[Tensor, "m"] | None = None
     nearest_coarse: Neighborhood | None = None
@@ -67,6 +69,7 @@ class Level:
             windows=tuple(windows.to(device) for windows in self.windows),
             neighbors=None if self.neighbors is None else self.neighbors.to(device),
             kernel_maps={size: pairs.to(device) for size, pairs in self.kernel_maps.items()},
+            strided_maps={size: pairs.to(device) for size, pairs in self.strided_maps.items()},
             pooling=None if self.pooling is None else self.pooling.to(device),
             sampled=None if sampled is None else sampled.to(device, non_blocking=True),
             nearest_coarse=None if near is None else near.to(device),
