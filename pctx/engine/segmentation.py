@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities.types import OptimizerLRSchedulerConfig
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import Metric
 
 from pctx.data.labels import LabelSet
+from pctx.data.loader import TrainingSet
 from pctx.data.prepare import Sample
 from pctx.engine.metrics import Scores, confusion_matrix
 from pctx.engine.optim import parameter_groups
@@ -25,7 +26,10 @@ from pctx.models.segmentor import Segmentor
 log = logging.getLogger(__name__)
 
 MAX_BAD_STEPS = 10
-"""Steps in a row whose loss is not finite before the run is given up."""
+"""Steps in a row that are skipped before the run is given up.
+
+The loss scale of float16, halved at each, is then down to a thousandth.
+"""
 
 
 class Confusion(Metric):
@@ -52,7 +56,9 @@ class Confusion(Metric):
 class SegmentationModule(pl.LightningModule):
     """A Segmentor with its loss, its optimiser and its scores.
 
-    Training steps take a PointBatch; validation steps a Sample, scored on every raw point.
+    Training steps take a PointBatch; validation steps a Sample, scored on every raw point. A step
+    whose loss, running statistics or gradients are not finite changes nothing: it is skipped, and
+    its scans are named.
 
     Args:
         model: gives logits for a batch.
@@ -70,7 +76,7 @@ class SegmentationModule(pl.LightningModule):
         self,
         *,
         model: Segmentor,
-        criterion: torch.nn.Module,
+        criterion: nn.Module,
         optimizer: Callable[..., Optimizer],
         scheduler: Callable[..., LRScheduler],
         labels: LabelSet,
@@ -89,28 +95,56 @@ class SegmentationModule(pl.LightningModule):
         self.bad_steps = 0
 
     def training_step(self, batch: PointBatch, batch_idx: int) -> Tensor | None:
-        """Give the loss; None, which skips the step, where it is not finite."""
+        """Give the loss; None, which skips the step, where it is not finite.
+
+        Raises:
+            FloatingPointError: `MAX_BAD_STEPS` steps in a row were skipped.
+        """
         # A step's draws (curves, paths dropped) hang on its number alone, so that a resumed run
         # goes on the same.
         step_seed = self.seed * 1_000_003 + self.global_step
         torch.manual_seed(step_seed)
         hierarchy = self.model.backbone.plan(batch, torch.Generator().manual_seed(step_seed))
+        statistics = _running_statistics(self.model)
+        before = [values.clone() for values in statistics]
         logits = self.model(batch, hierarchy)
         if batch.label is None:
             raise ValueError("training needs labels, and the batch has none")
         loss: Tensor = self.criterion(logits, batch.label)
-        if not torch.isfinite(loss):
-            self.bad_steps += 1
-            log.warning("step %d: the loss is not finite; the step is skipped", self.global_step)
-            if self.bad_steps >= MAX_BAD_STEPS:
-                raise FloatingPointError(
-                    f"the loss was not finite {self.bad_steps} steps in a row, up to step "
-                    f"{self.global_step}; lower optim.lr or look for broken input (pctx info)"
-                )
+        fine = _finite([loss.detach(), *statistics])
+        # All processes skip together, as each waits for the gradients of the others.
+        if not self.trainer.strategy.reduce_boolean_decision(fine, all=True):
+            for values, old in zip(statistics, before, strict=True):
+                values.copy_(old)
+            self._skip("the loss", [batch_idx])
             return None
-        self.bad_steps = 0
         self.log("train/loss", loss, prog_bar=True, batch_size=batch.num_clouds)
         return loss
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Let no gradient that is not finite into the weights."""
+        grads = [p.grad for p in self.model.parameters() if p.grad is not None]
+        if not grads:  # a step without a loss
+            return
+        if _finite(grads):
+            self.bad_steps = 0
+            return
+        optimizer.zero_grad(set_to_none=True)  # without gradients no weight is changed
+        last = self.trainer.fit_loop.batch_idx
+        first = last - last % self.trainer.accumulate_grad_batches
+        self._skip("a gradient", range(first, last + 1))
+
+    def _skip(self, what: str, batches: Iterable[int]) -> None:
+        """Name the scans of a bad step; give up after too many in a row."""
+        self.bad_steps += 1
+        named = ", ".join(_scans(self.trainer.train_dataloader, batches))
+        found = f"step {self.global_step}: {what} of {named} is not finite"
+        log.warning("%s; the step is skipped", found)
+        if self.bad_steps >= MAX_BAD_STEPS:
+            raise FloatingPointError(
+                f"{found}, and {self.bad_steps} steps in a row were skipped; lower optim.lr or "
+                "look for broken input (pctx info)"
+            )
 
     def validation_step(self, batch: Sample, batch_idx: int) -> None:
         """Score one cloud at full resolution."""
@@ -157,3 +191,23 @@ class SegmentationModule(pl.LightningModule):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
         }
+
+
+def _running_statistics(model: nn.Module) -> list[Tensor]:
+    norms = (module for module in model.modules() if isinstance(module, nn.BatchNorm1d))
+    return [values for norm in norms for values in norm.buffers()]
+
+
+def _finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether every number is finite, and their sum of squares; syncs with the device once."""
+    norms = [torch.linalg.vector_norm(t) for t in tensors if t.is_floating_point()]
+    return bool(torch.stack(norms).isfinite().all())
+
+
+def _scans(loader: Any, batches: Iterable[int]) -> list[str]:
+    """Name the scans of some batches of the epoch that runs."""
+    dataset = loader.dataset
+    if not isinstance(dataset, TrainingSet):
+        return [f"batch {i}" for i in batches]
+    draws = list(loader.batch_sampler)
+    return [dataset.scans[scan] for i in batches for _, scan in draws[i]]
