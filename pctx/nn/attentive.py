@@ -17,18 +17,18 @@ class Attentive(Protocol):
 
     `inputs` are those of `forward`: the features, (n, c), come first, and one input is a `Windows`
     or a `Neighborhood`. Any other tensor has a row a point or, from three dimensions on, an entry
-    a window or a point that asks, as the structure has.
+    a window, or an entry a point that asks where there is a `Neighborhood`.
 
     The structure may have slots or rows for the first q of the n points only: these ask, the
     others are heard. So a layer can be asked about a few points, at the cost of a few.
     """
 
-    def weights(self, *inputs: Any, **options: Any) -> Tensor:
+    def weights(self, *inputs: Any) -> Tensor:
         """Return the attention that `forward` pays in evaluation: what a row hears sums to 1.
 
         (w, h, k, k), row = query, column = key, from attention by window; (q, h, k) from any
         other. Vector attention has as many heads as it has weights a neighbour.
         """
 
-    def attend(self, weights: Tensor, *inputs: Any, **options: Any) -> Float[Tensor, "q c"]:
+    def attend(self, weights: Tensor, *inputs: Any) -> Float[Tensor, "q c"]:
         """Return what `forward` would if this were the attention paid, differentiable in it."""

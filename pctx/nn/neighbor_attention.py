@@ -1,6 +1,6 @@
 """Dot-product attention from each point to its neighbours.
 
-n points, k neighbours a point, c channels, h heads, d channels a head.
+n points, q of them that ask, k neighbours a point, c channels, h heads, d channels a head.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pctx.geometry.neighbors import Neighborhood
-from pctx.nn.attention import dot_product_attention
+from pctx.nn.attention import attention_weights, dot_product_attention
 from pctx.nn.backend import AttentionBackend
-from pctx.nn.mlp import Linear
+from pctx.nn.mlp import Linear, widen
 
 
 class NeighborAttention(nn.Module):
@@ -50,21 +50,44 @@ class NeighborAttention(nn.Module):
             neighbors: of each point.
             bias: added to the scores.
         """
-        n, c = feat.shape
-        k, h = neighbors.index.shape[1], self.num_heads
+        query, key, value = self.split(feat, neighbors)
+        attended = dot_product_attention(
+            query, key, value, valid=neighbors.valid, bias=bias, backend=_engine(feat)
+        )
+        return self.proj(attended.flatten(1))
+
+    def weights(
+        self,
+        feat: Float[Tensor, "n c"],
+        neighbors: Neighborhood,
+        bias: Float[Tensor, "q h 1 k"] | None = None,
+    ) -> Float[Tensor, "q h k"]:
+        """Return the attention that `forward` pays, of the points that have neighbours listed."""
+        query, key, _ = self.split(feat, neighbors)
+        return attention_weights(query, key, valid=neighbors.valid, bias=bias)[:, :, 0]
+
+    def attend(
+        self,
+        weights: Float[Tensor, "q h k"],
+        feat: Float[Tensor, "n c"],
+        neighbors: Neighborhood,
+        bias: Float[Tensor, "q h 1 k"] | None = None,
+    ) -> Float[Tensor, "q c"]:
+        """Return what `forward` would if this were the attention paid."""
+        _, _, value = self.split(feat, neighbors)
+        attended = (weights[:, :, None] @ widen(value)).to(value.dtype)
+        return self.proj(attended.flatten(1))
+
+    def split(
+        self, feat: Float[Tensor, "n c"], neighbors: Neighborhood
+    ) -> tuple[Float[Tensor, "q h 1 d"], Float[Tensor, "q h k d"], Float[Tensor, "q h k d"]]:
+        """Return the queries of the first q points, and the keys and values of their neighbours."""
+        (q, k), c, h = neighbors.index.shape, feat.shape[1], self.num_heads
         query, key_value = self.qkv(feat).split([c, 2 * c], dim=1)
         # Gathered after the product: before it, there are k times as many rows.
         told = key_value.index_select(0, neighbors.index.reshape(-1))
-        key, value = told.view(n, k, 2, h, c // h).permute(2, 0, 3, 1, 4)  # (n, h, k, d) each
-        attended = dot_product_attention(
-            query.view(n, h, 1, c // h),
-            key,
-            value,
-            valid=neighbors.valid,
-            bias=bias,
-            backend=_engine(feat),
-        )
-        return self.proj(attended.reshape(n, c))
+        key, value = told.view(q, k, 2, h, c // h).permute(2, 0, 3, 1, 4)  # (q, h, k, d) each
+        return query[:q].view(q, h, 1, c // h), key, value
 
 
 def _engine(feat: Tensor) -> AttentionBackend:
