@@ -15,8 +15,8 @@ Whole networks gain nothing here from products below `ONEDNN_FROM` (ptv3_tiny lo
 AMD EPYC was measured to be 2.1 to 2.9 times as fast with oneDNN.
 
 oneDNN's x @ weight.T gives the same bytes with 1, 2, 4 and 8 threads whatever the sizes; MKL's does
-where o is a multiple of 16, and hardly ever elsewhere. The gradient of a weight is always torch's:
-there oneDNN is no faster, and it is the one whose bytes depend on the threads.
+where o is a multiple of 16 and n at least 12, and hardly ever elsewhere. The gradient of a weight
+is always torch's: there oneDNN is no faster, and it is the one whose bytes depend on the threads.
 
 Attention on the CPU, float32, heads of 16 channels, one thread: time of plain products over that
 of torch's fused kernel.
@@ -46,17 +46,22 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import ModuleType
 
 ProductEngine = Literal["torch", "onednn"]
 ConvolutionEngine = Literal["torch"]
 AttentionEngine = Literal["plain", "sdpa"]
 AttentionBackend = Literal["auto", "plain", "sdpa"]
+SegmentEngine = Literal["torch", "torch_scatter"]
+SegmentBackend = Literal["auto", "torch", "torch_scatter"]
 
 ONEDNN_FROM = 64_000_000
 """Multiply-adds below which oneDNN gains no time (table above)."""
 
 MKL_TILE = 16
-"""Output channels, of which MKL's bytes are the same for any number of threads if a multiple."""
+MKL_ROWS = 12
+"""Output channels of which a multiple, and rows from which, MKL's bytes are the same for any number
+of threads."""
 
 PLAIN_BELOW = 48
 """Keys below which torch's fused attention loses time on the CPU (table above)."""
@@ -74,11 +79,11 @@ def linear(
 
 def product_engine(x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"]) -> ProductEngine:
     """Choose the engine of one matrix product: oneDNN where it is here and gains time or bytes."""
-    o = len(weight)
+    o, i = weight.shape
     suits = (
         not torch.compiler.is_compiling()  # first: a compiled graph is one for all sizes
         and x.numel() > 0
-        and (x.numel() * o > ONEDNN_FROM or o % MKL_TILE != 0)
+        and (x.numel() * o > ONEDNN_FROM or o % MKL_TILE != 0 or x.numel() < MKL_ROWS * i)
         and x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and not torch.is_autocast_enabled("cpu")
@@ -114,6 +119,34 @@ def convolution_engine(feat: Float[Tensor, "n i"]) -> ConvolutionEngine:
     return "torch"
 
 
+def segment_engine(backend: SegmentBackend = "auto") -> SegmentEngine:
+    """Choose the engine of segment reductions: the one asked for; "auto" is torch (table above).
+
+    Raises:
+        ValueError: if there is no such backend.
+    """
+    if backend not in ("auto", "torch", "torch_scatter"):
+        raise ValueError(f"backend must be auto, torch or torch_scatter, found {backend}")
+    return "torch" if backend == "auto" else backend
+
+
+def scatter_library() -> ModuleType:
+    """Import torch-scatter.
+
+    Raises:
+        ImportError: if it is not here, or was built beside another torch.
+    """
+    try:
+        import torch_scatter
+    except (ImportError, OSError) as error:
+        raise ImportError(
+            f"torch-scatter cannot be loaded ({error}); "
+            "pip install --no-build-isolation 'pctx[scatter]' builds it for the torch that is here"
+        ) from error
+    library: ModuleType = torch_scatter
+    return library
+
+
 def engines() -> Mapping[str, str]:
     """Name the engine of each kind of work on this machine's CPU, for reports."""
     return MappingProxyType(
@@ -121,6 +154,7 @@ def engines() -> Mapping[str, str]:
             "matrix products": "oneDNN" if _onednn_agrees() else "torch",
             "attention": "torch scaled_dot_product_attention",
             "submanifold convolution": "torch",
+            "segment reductions": "torch, on CPUs faster than torch-scatter",
         }
     )
 

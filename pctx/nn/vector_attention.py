@@ -156,10 +156,11 @@ def _neighbor_softmax(
     scores: Float[Tensor, "q k g"], valid: Bool[Tensor, "q k"] | None
 ) -> Float[Tensor, "q k g"]:
     """Make weights that sum to 1 over the neighbours, or to 0 where there is none."""
-    wide = widen(scores)
+    # Over the last axis: over others the bytes of torch's softmax depend on the threads.
+    wide = widen(scores).transpose(1, 2)  # (q, g, k)
     if valid is None:
-        return wide.softmax(1).to(scores.dtype)
-    missing = ~valid[..., None]
+        return wide.softmax(-1).transpose(1, 2).to(scores.dtype)
+    missing = ~valid[:, None]
     # The smallest number, not -inf: a softmax over nothing would not be a number.
-    wide = wide.masked_fill(missing, torch.finfo(wide.dtype).min).softmax(1)
-    return wide.masked_fill(missing, 0).to(scores.dtype)
+    wide = wide.masked_fill(missing, torch.finfo(wide.dtype).min).softmax(-1)
+    return wide.masked_fill(missing, 0).transpose(1, 2).to(scores.dtype)

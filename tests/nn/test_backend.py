@@ -79,7 +79,14 @@ def test_a_strided_weight_is_repacked():
 @pytest.mark.usefixtures("one_dnn")
 def test_bytes_do_not_depend_on_the_number_of_threads(threads):
     generator = torch.Generator().manual_seed(0)
-    for n, i, o in [(20000, 32, 96), (333, 32, 19), (333, 32, 16), (50, 96, 6), (2001, 48, 48)]:
+    for n, i, o in [
+        (20000, 32, 96),
+        (333, 32, 19),
+        (333, 32, 16),
+        (50, 96, 6),
+        (2001, 48, 48),
+        (7, 64, 32),
+    ]:
         x = torch.randn(n, i, generator=generator)
         weight, bias = torch.randn(o, i, generator=generator), torch.randn(o, generator=generator)
         rows = []

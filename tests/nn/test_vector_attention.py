@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from pctx.geometry.neighbors import Neighborhood, knn
 from pctx.geometry.packed import batch_from_offsets, offsets_from_counts
 from pctx.geometry.windows import serial_windows
+from pctx.nn import backend
 from pctx.nn import pairs as pairs_module
 from pctx.nn.vector_attention import GroupedVectorAttention, VectorAttention
 
@@ -275,6 +276,23 @@ def test_an_exported_graph_serves_any_number_of_points(kind):
         for n in (9, 200):
             inputs = flat(*scene(n))
             torch.testing.assert_close(graph(*inputs), net(*inputs))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [7, 30, 301])
+def test_bytes_do_not_depend_on_the_number_of_threads(kind, n):
+    if "oneDNN" not in backend.engines()["matrix products"]:
+        pytest.skip("oneDNN is not in this build of torch")
+    attention, (feat, coord, around) = made(kind).float().eval(), scene(n, dtype=torch.float32)
+    before, outs = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            with torch.no_grad():
+                outs.append(attention(feat, coord, around))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(outs[0], outs[1]) and torch.equal(outs[0], outs[2])
 
 
 def test_half_precision_is_weighed_in_float32():
