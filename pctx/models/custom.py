@@ -5,7 +5,7 @@ n points of a level, m of the next, c channels, i input channels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Literal
@@ -22,7 +22,7 @@ from pctx.geometry.packed import batch_from_offsets, cloud_minimum
 from pctx.geometry.points import PointBatch
 from pctx.models.backbone import Backbone
 from pctx.models.recipe import Alternate, Attention, Position, Recipe, Window
-from pctx.models.unet import UNet, require_entries, rising
+from pctx.models.unet import Stage, UNet, require_entries, rising
 from pctx.nn.block import TransformerBlock
 from pctx.nn.mlp import BATCH_NORM_MOMENTUM, BatchNorm, Linear
 from pctx.nn.position import ConditionalEncoding
@@ -253,20 +253,6 @@ class Block(nn.Module):
         if self.encoding is not None:
             feat = feat + self.encoding(feat, level.kernel_maps[ENCODING_KERNEL])
         return self.block(feat, level.offsets, level)
-
-
-class Stage(nn.Module):
-    """Blocks at one level."""
-
-    def __init__(self, blocks: Iterable[Block]):
-        super().__init__()
-        self.blocks = nn.ModuleList(blocks)
-
-    def forward(self, feat: Float[Tensor, "n c"], level: Level) -> Float[Tensor, "n c"]:
-        """Run the blocks."""
-        for block in self.blocks:
-            feat = block(feat, level)
-        return feat
 
 
 class DecoderStage(nn.Module):

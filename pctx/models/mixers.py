@@ -1,9 +1,11 @@
 """Mixers: attentions of several kinds, all called as mixer(feat, level).
 
-n points of a level, k neighbours a point, c channels, h heads.
+n points of a level, k neighbours a point, c channels.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -12,85 +14,89 @@ from torch import Tensor, nn
 from pctx.geometry.hierarchy import Level
 from pctx.geometry.neighbors import Neighborhood
 from pctx.geometry.windows import Windows
-from pctx.nn.attention import (
-    WindowAttention,
-    dot_product_attention,
-    plain_dot_product_attention,
-)
-from pctx.nn.contextual import ContextualEncoding
+from pctx.nn.attention import WindowAttention
 from pctx.nn.neighbor_attention import NeighborAttention
-from pctx.nn.pairs import PairAttention
 from pctx.nn.position import CoordinateMLP
-from pctx.nn.relative import CoordinateBias, RelativePositionBias, RotaryEncoding
+
+Unit = Literal["metres", "voxels"]
+"""What a position is counted in: the points' coordinates, or their voxels' numbers."""
 
 
 class WindowMixer(nn.Module):
-    """Dot-product attention in the windows of a turn, with a relative encoding or none."""
+    """Dot-product attention in the windows of a turn, with a bias or none.
 
-    def __init__(self, channels: int, num_heads: int, encoding: nn.Module | None, turn: int):
+    Args:
+        attention: called as attention(feat, windows, bias).
+        bias: called as bias(position, windows).
+        unit: of the position.
+        turn: the place of the block in its stage.
+    """
+
+    def __init__(self, attention: WindowAttention, bias: nn.Module | None, unit: Unit, turn: int):
         super().__init__()
-        self.attention = WindowAttention(channels, num_heads)
-        self.encoding, self.turn = encoding, turn
+        self.attention, self.bias = attention, bias
+        self.unit, self.turn = unit, turn
 
     def forward(self, feat: Float[Tensor, "n c"], level: Level) -> Float[Tensor, "n c"]:
         """Let the points of each window attend to one another."""
-        windows = level.windows[self.turn % len(level.windows)]
-        query, key, value = self.attention.split(feat, windows)
-        bias = None
-        match self.encoding:
-            case ContextualEncoding():
-                terms = self.encoding(level.grid_coord.to(query.dtype), windows, query, key)
-                attended, weights = plain_dot_product_attention(
-                    query, key, value, valid=windows.valid, bias=terms.bias
-                )
-                return self.attention.merge(attended + terms.value(weights), windows)
-            case RotaryEncoding():
-                query, key = self.encoding(level.grid_coord, windows, query, key)
-            case RelativePositionBias():
-                bias = self.encoding(level.grid_coord, windows)
-            case CoordinateBias():
-                bias = self.encoding(_metres(level, feat), windows)
-        heard = dot_product_attention(query, key, value, valid=windows.valid, bias=bias)
-        return self.attention.merge(heard, windows)
+        windows = _windows(level, self.turn)
+        if self.bias is None:
+            return self.attention(feat, windows)
+        return self.attention(feat, windows, self.bias(_position(level, feat, self.unit), windows))
 
 
-class NeighborMixer(nn.Module):
-    """Dot-product attention to a level's neighbours, with a bias by offset or none."""
+class PlacedMixer(nn.Module):
+    """Attention that takes in where the points are, in the windows of a turn or to neighbours.
 
-    def __init__(self, channels: int, num_heads: int, *, offset_bias: bool):
+    Args:
+        attention: called as attention(feat, position, windows or neighbours).
+        unit: of the position.
+        turn: the place of the block in its stage.
+    """
+
+    def __init__(self, attention: nn.Module, unit: Unit, turn: int):
         super().__init__()
-        self.attention = NeighborAttention(channels, num_heads)
-        self.bias = CoordinateMLP(num_heads, 8) if offset_bias else None
-
-    def forward(self, feat: Float[Tensor, "n c"], level: Level) -> Float[Tensor, "n c"]:
-        """Let each point attend to its neighbours."""
-        around = level.neighbors
-        assert around is not None
-        bias = None
-        if self.bias is not None:
-            coord = _metres(level, feat)
-            n, k = around.index.shape
-            there = coord.index_select(0, around.index.reshape(-1)).view(n, k, 3)
-            bias = self.bias(there - coord[:, None], around.valid)  # (n, k, h)
-            bias = bias.transpose(1, 2)[:, :, None]
-        return self.attention(feat, around, bias)
-
-
-class VectorMixer(nn.Module):
-    """Vector attention to a level's neighbours, or to all of the own window of a turn."""
-
-    def __init__(self, attention: PairAttention, turn: int):
-        super().__init__()
-        self.attention, self.turn = attention, turn
+        self.attention = attention
+        self.unit, self.turn = unit, turn
 
     def forward(self, feat: Float[Tensor, "n c"], level: Level) -> Float[Tensor, "n c"]:
         """Let each point attend to those around it."""
         around: Neighborhood | Windows | None = level.neighbors
         if around is None:
-            around = level.windows[self.turn % len(level.windows)]
-        return self.attention(feat, _metres(level, feat), around)
+            around = _windows(level, self.turn)
+        return self.attention(feat, _position(level, feat, self.unit), around)
 
 
-def _metres(level: Level, feat: Tensor) -> Tensor:
-    """Return the positions with the digits of the features, but never fewer than they have."""
+class NeighborMixer(nn.Module):
+    """Dot-product attention to neighbours, with a bias or none.
+
+    Args:
+        attention: called as attention(feat, neighbours, bias).
+        bias: from metres to a number a head.
+    """
+
+    def __init__(self, attention: NeighborAttention, bias: CoordinateMLP | None):
+        super().__init__()
+        self.attention, self.bias = attention, bias
+
+    def forward(self, feat: Float[Tensor, "n c"], level: Level) -> Float[Tensor, "n c"]:
+        """Let each point attend to its neighbours."""
+        around = level.neighbors
+        assert around is not None
+        if self.bias is None:
+            return self.attention(feat, around)
+        coord = _position(level, feat, "metres")
+        there = coord.index_select(0, around.index.reshape(-1)).view(*around.index.shape, 3)
+        bias = self.bias(there - coord[:, None], around.valid)  # (n, k, h)
+        return self.attention(feat, around, bias.transpose(1, 2)[:, :, None])
+
+
+def _windows(level: Level, turn: int) -> Windows:
+    return level.windows[turn % len(level.windows)]
+
+
+def _position(level: Level, feat: Tensor, unit: Unit) -> Tensor:
+    if unit == "voxels":
+        return level.grid_coord
+    # With the digits of the features, but never fewer than positions have.
     return level.coord.to(torch.promote_types(level.coord.dtype, feat.dtype))

@@ -13,10 +13,14 @@ from pctx.geometry.hierarchy import Level
 from pctx.geometry.neighbors import Neighborhood, knn
 from pctx.geometry.serialization import Serialization
 from pctx.geometry.windows import Windows, curve_windows, grid_windows, octree_windows
-from pctx.models.mixers import NeighborMixer, VectorMixer, WindowMixer
+from pctx.models.mixers import NeighborMixer, PlacedMixer, WindowMixer
+from pctx.nn.attention import WindowAttention
 from pctx.nn.contextual import ContextualEncoding
+from pctx.nn.contextual_attention import ContextualWindowAttention
+from pctx.nn.neighbor_attention import NeighborAttention
 from pctx.nn.position import CoordinateMLP, SinusoidalEncoding
-from pctx.nn.relative import CoordinateBias, RelativePositionBias, RotaryEncoding
+from pctx.nn.relative import CoordinateBias, RelativePositionBias
+from pctx.nn.rotary_attention import RotaryWindowAttention
 from pctx.nn.vector_attention import GroupedVectorAttention, VectorAttention
 
 Window = Literal["serial", "octree", "grid", "knn"]
@@ -25,6 +29,9 @@ Absolute = Literal["sinusoidal", "coordinate_mlp"]
 Relative = Literal["relative_bias", "coordinate_bias", "rotary", "contextual"]
 Position = Literal["conditional", Absolute, Relative]
 Alternate = Literal["auto", "curve", "dilation", "shift", "none"]
+
+BIAS_HIDDEN = 8
+"""Hidden channels of a bias by metres."""
 
 WAYS: Mapping[str, tuple[Alternate, ...]] = MappingProxyType(
     {
@@ -160,25 +167,26 @@ class Recipe:
         match self.attention:
             case "vector":
                 vector = VectorAttention(channels, share_channels=self.share_channels)
-                return VectorMixer(vector, turn)
+                return PlacedMixer(vector, "metres", turn)
             case "grouped_vector":
-                return VectorMixer(GroupedVectorAttention(channels, num_heads), turn)
+                return PlacedMixer(GroupedVectorAttention(channels, num_heads), "metres", turn)
         if self.window == "knn":
-            offset_bias = self.relative == "coordinate_bias"
-            return NeighborMixer(channels, num_heads, offset_bias=offset_bias)
-        reach = self._reach(turn, size)
-        encoding: nn.Module | None = None
+            metric = self.relative == "coordinate_bias"
+            bias = CoordinateMLP(num_heads, BIAS_HIDDEN) if metric else None
+            return NeighborMixer(NeighborAttention(channels, num_heads), bias)
+        plain, reach = WindowAttention(channels, num_heads), self._reach(turn, size)
         match self.relative:
-            case "relative_bias":
-                encoding = RelativePositionBias(num_heads, reach)
-            case "coordinate_bias":
-                encoding = CoordinateBias(num_heads)
             case "rotary":
-                encoding = RotaryEncoding(channels // num_heads)
+                return PlacedMixer(RotaryWindowAttention(channels, num_heads), "voxels", turn)
             case "contextual":
                 width = channels // num_heads
                 encoding = ContextualEncoding(num_heads, width, (reach,) * 3, (1,) * 3)
-        return WindowMixer(channels, num_heads, encoding, turn)
+                return PlacedMixer(ContextualWindowAttention(channels, encoding), "voxels", turn)
+            case "relative_bias":
+                return WindowMixer(plain, RelativePositionBias(num_heads, reach), "voxels", turn)
+            case "coordinate_bias":
+                return WindowMixer(plain, CoordinateBias(num_heads, BIAS_HIDDEN), "metres", turn)
+        return WindowMixer(plain, None, "voxels", turn)
 
     def _reach(self, turn: int, size: int) -> int:
         """Return how many voxels either way a table tells apart, as the windows' kind is wide."""
@@ -198,10 +206,7 @@ def _require_known(name: str, value: str, known: tuple[str, ...]) -> None:
 
 def _neighbors(level: Level, along: Serialization, k: int) -> Neighborhood:
     """Find the k nearest points; those equally far by their place on a curve, not by their row."""
-    order, rank = along.order[0], along.inverse[0]
+    order = along.order[0]
     found = knn(level.coord.index_select(0, order), level.offsets, k)
-    index = order.index_select(0, found.index.reshape(-1)).view(-1, k)
-    return Neighborhood(
-        index=index.index_select(0, rank),
-        valid=None if found.valid is None else found.valid.index_select(0, rank),
-    )
+    renamed = replace(found, index=order.take(found.index), distance=None)
+    return renamed.rows(along.inverse[0])

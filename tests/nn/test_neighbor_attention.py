@@ -85,3 +85,22 @@ def test_both_engines_give_the_same_values_and_gradients(monkeypatch):
 def test_heads_must_divide_channels():
     with pytest.raises(ValueError, match="channels 8 must be a multiple of num_heads 3"):
         NeighborAttention(8, 3)
+
+
+def test_its_weights_are_those_it_pays():
+    attention, feat, around = attention_of(), features(), nearest(6)
+    bias = torch.randn(34, 2, 1, 6, generator=torch.Generator().manual_seed(2)).double()
+    weights = attention.weights(feat, around, bias)  # (n, h, k)
+    assert around.valid is not None
+    torch.testing.assert_close(weights.sum(-1), torch.ones(34, 2).double())
+    assert (weights.transpose(1, 2)[~around.valid] == 0).all()
+    told = attention.attend(weights, feat, around, bias)
+    torch.testing.assert_close(told, attention(feat, around, bias))
+
+
+def test_a_few_points_can_be_asked():
+    attention, feat, around = attention_of(), features(), nearest(3)
+    few = around.rows(torch.arange(5))
+    weights = attention.weights(feat, few)
+    torch.testing.assert_close(weights, attention.weights(feat, around)[:5])
+    torch.testing.assert_close(attention.attend(weights, feat, few), attention(feat, around)[:5])
