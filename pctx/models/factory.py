@@ -12,6 +12,8 @@ from typing import Any
 from pctx.models.backbone import Backbone
 from pctx.models.custom import CustomTransformer
 from pctx.models.litept import LitePT
+from pctx.models.point_transformer_v1 import PointTransformerV1
+from pctx.models.point_transformer_v2 import PointTransformerV2
 from pctx.models.point_transformer_v3 import PointTransformerV3
 from pctx.models.segmentor import Segmentor
 
@@ -23,6 +25,30 @@ class Model:
     backbone: type[Backbone]
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
+
+_TINY_V1: Mapping[str, Any] = MappingProxyType(
+    {
+        "channels": (16, 32, 64, 128),
+        "depths": (1, 1, 2, 1),
+        "num_neighbors": (8, 12, 12, 12),
+        "strides": (4, 4, 4),
+    }
+)
+
+_TINY_V2: Mapping[str, Any] = MappingProxyType(
+    {
+        "channels": (24, 48, 96, 128),
+        "depths": (1, 1, 2, 1),
+        "groups": (3, 6, 12, 16),
+        "num_neighbors": 8,
+        "cell_sizes": (0.6, 1.5, 3.75),
+        "decoder_channels": (24, 48, 96),
+        "decoder_depths": (0, 0, 0),
+        "decoder_groups": (3, 6, 12),
+        "decoder_num_neighbors": 8,
+        "drop_path": 0.0,
+    }
+)
 
 _TINY_V3: Mapping[str, Any] = MappingProxyType(
     {
@@ -103,6 +129,18 @@ MODELS: Mapping[str, Model] = MappingProxyType(
         ),
         "litept_star": Model(backbone=LitePT, arguments={"decoder_depths": (2, 2, 2, 2)}),
         "litept_tiny": Model(backbone=LitePT, arguments=_TINY_LITEPT),
+        "ptv1": Model(backbone=PointTransformerV1),
+        "ptv1_seg26": Model(backbone=PointTransformerV1, arguments={"depths": (1, 1, 1, 1, 1)}),
+        "ptv1_seg38": Model(backbone=PointTransformerV1, arguments={"depths": (1, 2, 2, 2, 2)}),
+        "ptv1_seg50": Model(backbone=PointTransformerV1),
+        "ptv1_tiny": Model(backbone=PointTransformerV1, arguments=_TINY_V1),
+        "ptv2": Model(backbone=PointTransformerV2),
+        "ptv2_m1": Model(
+            backbone=PointTransformerV2,
+            arguments={"encoding": "grouped", "position_multiplier": True},
+        ),
+        "ptv2_m2": Model(backbone=PointTransformerV2),
+        "ptv2_tiny": Model(backbone=PointTransformerV2, arguments=_TINY_V2),
         "ptv3": Model(backbone=PointTransformerV3),
         "ptv3_base": Model(backbone=PointTransformerV3),
         "ptv3_rpe": Model(
@@ -112,7 +150,8 @@ MODELS: Mapping[str, Model] = MappingProxyType(
         "ptv3_tiny": Model(backbone=PointTransformerV3, arguments=_TINY_V3),
     }
 )
-"""Every model; `litept` is the small size (S), `litept_star` S*, `ptv3` is `ptv3_base`."""
+"""Every model; `litept` is the small size (S), `litept_star` S*, `ptv1` is `ptv1_seg50`, `ptv2` is
+`ptv2_m2`, `ptv3` is `ptv3_base`."""
 
 
 def list_models() -> list[str]:

@@ -7,6 +7,9 @@ import torch
 from pctx.geometry.points import PointBatch
 from tests.nn.clouds import random_voxels
 
+VOXEL = 0.125
+"""Metres; a power of two, so that positions are exact wherever a cloud lies."""
+
 
 def random_batch(counts, channels=4, seed=0, dtype=torch.float32):
     """Voxelised clouds with random channels and labels out of 0, 1, 2."""
@@ -14,7 +17,7 @@ def random_batch(counts, channels=4, seed=0, dtype=torch.float32):
     generator = torch.Generator().manual_seed(seed)
     n = len(grid_coord)
     return PointBatch(
-        coord=grid_coord.float() * 0.1 + 0.05,
+        coord=(grid_coord + 0.5) * VOXEL,
         grid_coord=grid_coord,
         feat=torch.randn(n, channels, generator=generator).to(dtype),
         offsets=offsets,

@@ -1,5 +1,6 @@
 """What every model keeps, whatever it is made of."""
 
+import inspect
 from dataclasses import replace
 
 import pytest
@@ -7,19 +8,28 @@ import torch
 import torch.nn.functional as F
 
 from pctx.geometry.points import pack
+from pctx.models.factory import MODELS as ROWS
 from pctx.models.factory import create_model, list_models
-from tests.models.clouds import random_batch, single_clouds
+from tests.models.clouds import VOXEL, random_batch, single_clouds
 
 MODELS = [name for name in list_models() if name.endswith("_tiny")]
 WINDOW = 16
+SMALL = {
+    "window_size": WINDOW,
+    "num_neighbors": WINDOW,
+    "cell_sizes": (2 * VOXEL, 4 * VOXEL, 8 * VOXEL),
+    "drop_path": 0.0,
+}
 
 # Sums of float32 in another order, through a dozen layers; logits are about 1.
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
 
-def make(name, seed=0, **overrides):
+def make(name, seed=0):
+    """A model for small clouds: one that sees WINDOW points at a time."""
     torch.manual_seed(seed)
-    return create_model(name, 4, 3, **overrides)
+    known = inspect.signature(ROWS[name].backbone).parameters
+    return create_model(name, 4, 3, **{key: SMALL[key] for key in SMALL if key in known})
 
 
 @pytest.fixture(params=MODELS)
@@ -29,7 +39,7 @@ def name(request):
 
 @pytest.fixture
 def model(name):
-    return make(name, window_size=WINDOW).eval()
+    return make(name).eval()
 
 
 def test_every_point_gets_a_score_a_class(model):
@@ -39,7 +49,7 @@ def test_every_point_gets_a_score_a_class(model):
 
 
 def test_a_gradient_reaches_every_parameter_and_every_point(name):
-    model = make(name, window_size=WINDOW, drop_path=0.0).train()
+    model = make(name).train()
     batch = random_batch([300, 40])
     feat = batch.feat.requires_grad_()
     F.cross_entropy(model(batch), batch.label).backward()
@@ -71,16 +81,14 @@ def test_the_order_of_points_does_not_matter(model):
 def test_whole_voxel_translations_do_not_matter(model):
     batch = random_batch([300, 40])
     step = torch.tensor([13, -7, 1000])
-    moved = replace(
-        batch, coord=batch.coord + step.float() * 0.1, grid_coord=batch.grid_coord + step
-    )
+    moved = replace(batch, coord=batch.coord + step * VOXEL, grid_coord=batch.grid_coord + step)
     torch.testing.assert_close(model(moved), model(batch), **CLOSE)
 
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("n", [0, 1, 2, WINDOW - 1, WINDOW, WINDOW + 1])
 def test_small_clouds_are_ordinary(name, n, training):
-    model = make(name, window_size=WINDOW).train(training)
+    model = make(name).train(training)
     for batch in (random_batch([n]), random_batch([n, 60, n])):
         batch.feat.requires_grad_()
         logits = model(batch)
@@ -94,7 +102,7 @@ def test_a_batch_of_no_clouds_gives_no_rows(model):
 
 
 def test_gradients_are_those_of_differences(name):
-    model = make(name, window_size=WINDOW).double().eval()
+    model = make(name).double().eval()
     batch = random_batch([40, 3], dtype=torch.float64)
     hierarchy = model.backbone.plan(batch)
 
@@ -123,7 +131,7 @@ def test_gradients_are_those_of_differences(name):
 
 def test_weights_go_round(name, model):
     batch = random_batch([200])
-    other = make(name, seed=1, window_size=WINDOW).eval()
+    other = make(name, seed=1).eval()
     assert not torch.equal(other(batch), model(batch))
     other.load_state_dict(model.state_dict())
     assert torch.equal(other(batch), model(batch))
@@ -131,7 +139,7 @@ def test_weights_go_round(name, model):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_the_same_twice_is_the_same_bytes(name, training):
-    model = make(name, window_size=WINDOW).train(training)
+    model = make(name).train(training)
     batch = random_batch([400, 90])
     state = {key: value.clone() for key, value in model.state_dict().items()}
 
