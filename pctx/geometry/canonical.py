@@ -55,7 +55,7 @@ def restore_rows(level: Level, order: Int[Tensor, "n"]) -> Level:
         return replace(around, index=order.take(around.index))
 
     neighbors, pooling, sampled = level.neighbors, level.pooling, level.sampled
-    near = level.nearest_coarse
+    near, around = level.nearest_coarse, level.nearest_fine
     if pooling is not None:
         cluster = pooling.cluster.index_select(0, rank)
         pooling = replace(pooling, cluster=cluster, order=order.take(pooling.order))
@@ -67,4 +67,5 @@ def restore_rows(level: Level, order: Int[Tensor, "n"]) -> Level:
         pooling=pooling,
         sampled=None if sampled is None else order.take(sampled),
         nearest_coarse=None if near is None else near.rows(rank),
+        nearest_fine=None if around is None else renamed(around),
     )

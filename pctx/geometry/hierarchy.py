@@ -41,6 +41,7 @@ class Level:
         pooling: to the next level; None at the last.
         sampled: the rows that are the next level, where none are merged.
         nearest_coarse: the points of the next level near each point, to interpolate between.
+        nearest_fine: the points of this level near each point of the next.
     """
 
     coord: Float[Tensor, "n 3"]
@@ -53,6 +54,7 @@ class Level:
     pooling: Pooling | None = None
     sampled: Int[Tensor, "m"] | None = None
     nearest_coarse: Neighborhood | None = None
+    nearest_fine: Neighborhood | None = None
 
     @property
     def num_points(self) -> int:
@@ -61,7 +63,7 @@ class Level:
 
     def to(self, device: torch.device | str) -> Level:
         """Copy every tensor to a device."""
-        near, sampled = self.nearest_coarse, self.sampled
+        near, around, sampled = self.nearest_coarse, self.nearest_fine, self.sampled
         return Level(
             coord=self.coord.to(device, non_blocking=True),
             grid_coord=self.grid_coord.to(device, non_blocking=True),
@@ -73,6 +75,7 @@ class Level:
             pooling=None if self.pooling is None else self.pooling.to(device),
             sampled=None if sampled is None else sampled.to(device, non_blocking=True),
             nearest_coarse=None if near is None else near.to(device),
+            nearest_fine=None if around is None else around.to(device),
         )
 
 

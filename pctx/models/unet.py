@@ -42,37 +42,53 @@ class UNet(nn.Module):
         self.decoder = nn.ModuleList(decoder)
         self.bottom = bottom
 
-    def forward(self, feat: Float[Tensor, "n c"], hierarchy: Hierarchy) -> Tensor:
-        """Return features of the finest level, or of the coarsest without a decoder."""
-        levels = hierarchy.levels
+    def forward(
+        self,
+        feat: Float[Tensor, "n c"],
+        hierarchy: Hierarchy,
+        signals: Sequence[Tensor] | None = None,
+    ) -> Tensor:
+        """Return features of the finest level, or of the coarsest without a decoder.
+
+        Args:
+            feat: one row a point of the finest level.
+            hierarchy: the plan.
+            signals: one a level, a row a point, handed to its stages after the level; None hands
+                them none.
+        """
+        places: list[tuple[Level | Tensor, ...]] = [(level,) for level in hierarchy.levels]
+        if signals is not None:
+            places = [(*place, signal) for place, signal in zip(places, signals, strict=True)]
         skips: list[Tensor] = []
-        feat = self.encoder[0](feat, levels[0])
-        for fine, level, step, stage in zip(
-            levels[:-1], levels[1:], self.down, self.encoder[1:], strict=True
+        feat = self.encoder[0](feat, *places[0])
+        for fine, place, step, stage in zip(
+            hierarchy.levels[:-1], places[1:], self.down, self.encoder[1:], strict=True
         ):
             skips.append(feat)
-            feat = stage(step(feat, fine), level)
+            feat = stage(step(feat, fine), *place)
         if self.bottom is not None:
-            feat = self.bottom(feat, levels[-1])
+            feat = self.bottom(feat, *places[-1])
         if self.decoder:
-            for stage, skip, level in zip(
-                reversed(self.decoder), reversed(skips), reversed(levels[:-1]), strict=True
+            for stage, skip, place in zip(
+                reversed(self.decoder), reversed(skips), reversed(places[:-1]), strict=True
             ):
-                feat = stage(feat, skip, level)
+                feat = stage(feat, skip, *place)
         return feat
 
 
 class Stage(nn.Module):
-    """Blocks at one level, each called as block(feat, level)."""
+    """Blocks at one level, each called as block(feat, level), or with a signal after it."""
 
     def __init__(self, blocks: Iterable[nn.Module]):
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
 
-    def forward(self, feat: Float[Tensor, "n c"], level: Level) -> Float[Tensor, "n c"]:
+    def forward(
+        self, feat: Float[Tensor, "n c"], level: Level, *signal: Tensor
+    ) -> Float[Tensor, "n c"]:
         """Run the blocks."""
         for block in self.blocks:
-            feat = block(feat, level)
+            feat = block(feat, level, *signal)
         return feat
 
 
