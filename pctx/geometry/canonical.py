@@ -18,6 +18,11 @@ from pctx.geometry.points import PointBatch
 from pctx.geometry.serialization import serialize
 
 
+def level_as_given(points: PointBatch) -> Level:
+    """Return the points as a bare level, row by row."""
+    return Level(coord=points.coord, grid_coord=points.grid_coord, offsets=points.offsets)
+
+
 def canonical_level(points: PointBatch) -> tuple[Level, Int[Tensor, "n"]]:
     """Sort the points of each cloud along the z curve, and put its lowest corner at 0.
 

@@ -41,7 +41,7 @@ _TINY_V2: Mapping[str, Any] = MappingProxyType(
         "depths": (1, 1, 2, 1),
         "groups": (3, 6, 12, 16),
         "num_neighbors": 8,
-        "cell_sizes": (0.6, 1.5, 3.75),
+        "cell_sizes": (3.0, 7.5, 18.75),
         "decoder_channels": (24, 48, 96),
         "decoder_depths": (0, 0, 0),
         "decoder_groups": (3, 6, 12),

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pctx.geometry.canonical import canonical_level, restore_rows
+from pctx.geometry.canonical import canonical_level, level_as_given, restore_rows
 from pctx.geometry.hierarchy import Hierarchy, Level
 from pctx.geometry.neighbors import knn
 from pctx.geometry.packed import batch_from_offsets, segment_mean
@@ -113,10 +113,8 @@ class PointTransformerV1(Backbone):
             generator: not used: nothing is drawn.
         """
         del generator
-        order = None
-        if self.published:
-            level = Level(coord=points.coord, grid_coord=points.grid_coord, offsets=points.offsets)
-        else:
+        level, order = level_as_given(points), None
+        if not self.published:
             level, order = canonical_level(points)
         levels = []
         for k, next_k, stride in zip(

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
 from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pctx.geometry.canonical import canonical_level, restore_rows
+from pctx.geometry.canonical import canonical_level, level_as_given, restore_rows
 from pctx.geometry.hierarchy import Hierarchy, Level
 from pctx.geometry.neighbors import Neighborhood, knn
 from pctx.geometry.packed import segment_mean
 from pctx.geometry.points import PointBatch
-from pctx.geometry.pooling import voxel_pooling
+from pctx.geometry.pooling import Pooling, voxel_pooling
 from pctx.models.backbone import Backbone
 from pctx.models.head import HiddenHead
 from pctx.models.unet import UNet, require_entries, rising
@@ -47,8 +47,8 @@ class PointTransformerV2(Backbone):
         groups: of channels that share a weight of attention, a number a level.
         num_neighbors: k of each encoder stage, the point itself included; one number, or one a
             level.
-        cell_sizes: edge of the cubes that merge between a level and the next, metres. Published
-            were 3, 7.5, 18.75 and 46.875 voxels; choose them for your grid.
+        cell_sizes: edge of the cubes that merge between a level and the next, in voxels of the
+            points; released for S3DIS were (2.5, 5, 10).
         decoder_channels: of the decoder, a number a level but the coarsest.
         decoder_depths: blocks of each decoder stage.
         decoder_groups: of each decoder stage.
@@ -60,14 +60,16 @@ class PointTransformerV2(Backbone):
         position_multiplier: whether offsets multiply the relation too (m1, as printed).
         qkv_bias: whether query, key and value have biases.
         drop_path: share of clouds that the last block leaves out in training; rises from 0.
+        grid_size: edge of a voxel, metres, to cut cells in metres from each cloud's lowest
+            coordinates, as released; by default they are cut between voxels.
         checkpoint: in training, saves memory for time.
         published: does in small clouds as the released code does: missing neighbours take part in
             norms and softmax, as zero rows, and equally near ones are taken by row. By default
             missing neighbours take no part, and the order of rows decides nothing.
 
     Raises:
-        ValueError: if the numbers a level disagree in how many levels there are, or unpooling or
-            encoding is unknown.
+        ValueError: if the numbers a level disagree in how many levels there are, unpooling or
+            encoding is unknown, or grid_size is not above 0.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class PointTransformerV2(Backbone):
         depths: Sequence[int] = (1, 2, 2, 6, 2),
         groups: Sequence[int] = (6, 12, 24, 48, 64),
         num_neighbors: int | Sequence[int] = (8, 16, 16, 16, 16),
-        cell_sizes: Sequence[float] = (0.06, 0.15, 0.375, 0.9375),
+        cell_sizes: Sequence[float] = (3.0, 7.5, 18.75, 46.875),
         decoder_channels: Sequence[int] = (48, 96, 192, 384),
         decoder_depths: Sequence[int] = (1, 1, 1, 1),
         decoder_groups: Sequence[int] = (6, 12, 24, 48),
@@ -88,6 +90,7 @@ class PointTransformerV2(Backbone):
         position_multiplier: bool = False,
         qkv_bias: bool = True,
         drop_path: float = 0.3,
+        grid_size: float | None = None,
         checkpoint: bool = False,
         published: bool = False,
     ):
@@ -108,52 +111,35 @@ class PointTransformerV2(Backbone):
         )
         if unpooling not in ("map", "interpolation"):
             raise ValueError(f"unpooling must be map or interpolation, found {unpooling}")
+        if grid_size is not None and not grid_size > 0:
+            raise ValueError(f"grid_size must be above 0 metres, found {grid_size}")
         self.in_channels, self.out_channels = in_channels, decoder_channels[0]
         self.most_neighbors = [*map(max, near, decoder_near), near[-1]]
-        self.cell_sizes, self.interpolates = tuple(cell_sizes), unpooling == "interpolation"
-        self.published = published
+        self.cell_sizes, self.grid_size = tuple(cell_sizes), grid_size
+        self.interpolates, self.published = unpooling == "interpolation", published
+
+        attention = partial(
+            GroupedVectorAttention,
+            qkv_bias=qkv_bias,
+            encoding=encoding,
+            position_multiplier=position_multiplier,
+            checkpoint=checkpoint,
+            published=published,
+        )
 
         def stage(width: int, parts: int, k: int, drops: Sequence[float]) -> Stage:
-            return Stage(
-                k,
-                (
-                    Block(
-                        width,
-                        GroupedVectorAttention(
-                            width,
-                            parts,
-                            qkv_bias=qkv_bias,
-                            encoding=encoding,
-                            position_multiplier=position_multiplier,
-                            checkpoint=checkpoint,
-                            published=published,
-                        ),
-                        drop,
-                    )
-                    for drop in drops
-                ),
-            )
+            return Stage(k, (Block(width, attention(width, parts), drop) for drop in drops))
 
         # The patch embedding drops nothing, as released.
         rates = [[0.0] * depths[0], *rising(drop_path, depths[1:])]
-        decoder_rates = rising(drop_path, decoder_depths)
-        widths = [*decoder_channels, channels[-1]]
+        up_rates = rising(drop_path, decoder_depths)
+        joins = map(Unpool, [*decoder_channels[1:], channels[-1]], channels, decoder_channels)
+        stages = map(stage, decoder_channels, decoder_groups, decoder_near, up_rates)
         self.stem = LinearNormReLU(in_channels, channels[0], bias=False)
         self.unet = UNet(
-            encoder=[stage(*each) for each in zip(channels, groups, near, rates, strict=True)],
-            down=[GridPool(fine, coarse) for fine, coarse in pairwise(channels)],
-            decoder=[
-                DecoderStage(Unpool(coarse, skip, width), stage(width, parts, k, drops))
-                for coarse, skip, width, parts, k, drops in zip(
-                    widths[1:],
-                    channels[:-1],
-                    decoder_channels,
-                    decoder_groups,
-                    decoder_near,
-                    decoder_rates,
-                    strict=True,
-                )
-            ],
+            encoder=list(map(stage, channels, groups, near, rates)),
+            down=list(map(GridPool, channels[:-1], channels[1:])),
+            decoder=list(map(DecoderStage, joins, stages)),
         )
 
     def plan(self, points: PointBatch, generator: torch.Generator | None = None) -> Hierarchy:
@@ -166,27 +152,29 @@ class PointTransformerV2(Backbone):
             generator: not used: nothing is drawn.
         """
         del generator
-        order = None
-        if self.published:
-            level = Level(coord=points.coord, grid_coord=points.grid_coord, offsets=points.offsets)
-        else:
+        level, order = level_as_given(points), None
+        if not self.published:
             level, order = canonical_level(points)
+        edge = self.grid_size
+        position = level.grid_coord.double() if edge is None else level.coord
         levels = []
         for k, size in zip(self.most_neighbors, (*self.cell_sizes, None), strict=True):
             around = knn(level.coord, level.offsets, k)
             level = replace(level, neighbors=replace(around, distance=None))
             coarse = level
             if size is not None:
-                level, coarse = self._pool(level, size)
+                size *= 1 if edge is None else edge
+                pooling, offsets = voxel_pooling(position, level.offsets, size)
+                level, coarse = self._merge(level, pooling, offsets)
+                position = segment_mean(position.index_select(0, pooling.order), pooling.starts)
             levels.append(level)
             level = coarse
         if order is not None:
             levels[0] = restore_rows(levels[0], order)
         return Hierarchy(levels=tuple(levels))
 
-    def _pool(self, level: Level, size: float) -> tuple[Level, Level]:
+    def _merge(self, level: Level, pooling: Pooling, offsets: Tensor) -> tuple[Level, Level]:
         """Return a level that knows how to reach the next, and the next."""
-        pooling, offsets = voxel_pooling(level.coord, level.offsets, size)
         first = pooling.order.index_select(0, pooling.starts[:-1])
         coarse = Level(
             coord=segment_mean(level.coord.index_select(0, pooling.order), pooling.starts),

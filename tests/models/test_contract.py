@@ -17,7 +17,7 @@ WINDOW = 16
 SMALL = {
     "window_size": WINDOW,
     "num_neighbors": WINDOW,
-    "cell_sizes": (2 * VOXEL, 4 * VOXEL, 8 * VOXEL),
+    "cell_sizes": (2, 4, 8),
     "drop_path": 0.0,
 }
 
