@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from pctx.geometry.hierarchy import Level
 from pctx.geometry.neighbors import Neighborhood, interpolation_weights
-from pctx.geometry.packed import segment_max
 from pctx.geometry.pooling import Pooling
 from pctx.nn.mlp import BATCH_NORM_MOMENTUM, BatchNorm, Linear, LinearNorm
+from pctx.nn.segment import segment_reduce
 
 
 def pool_max(feat: Float[Tensor, "n c"], pooling: Pooling) -> Float[Tensor, "m c"]:
     """Take the largest of each cluster, channel by channel."""
-    return segment_max(feat.index_select(0, pooling.order), pooling.starts)
+    return segment_reduce(feat.index_select(0, pooling.order), pooling.starts, "max")
 
 
 def unpool(feat: Float[Tensor, "m c"], pooling: Pooling) -> Float[Tensor, "n c"]:
