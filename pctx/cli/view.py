@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pctx.cli.attention import attention_scenes, read_question
 from pctx.cli.config import UsageError
 from pctx.cli.predict import named
 from pctx.cli.structure import STRUCTURES, model_scenes, read_flags, structure_scenes
@@ -35,12 +36,20 @@ pctx view scan.laz --color order --curve hilbert --grid 0.2
 pctx view scan.laz --color window --windows octree --window-size 64 --html windows.html
 
 pctx view scan.laz --color window --model model.pt --render windows.png
+
+pctx view scan.laz --color attention --model model.pt --query 12.5,-3,0.5 --render heard.png
+
+pctx view scan.laz --color attention --model model.pt --map class --class pole --html pole.html
 """
 
 PREDICTED = ("prediction", "error", "entropy")
 """What --color takes from a model's prediction."""
 
+LOOKED_INTO = ("attention",)
+"""What --color takes from inside a model."""
+
 _PANEL = "Order and windows, without a model"
+_INSIDE = "Looking inside a model, with --color attention"
 
 
 def view(
@@ -48,16 +57,16 @@ def view(
     color: Annotated[
         str | None,
         typer.Option(
-            help="label, prediction, error, entropy, rgb, intensity, height, instance, order or "
-            "window; by default the first that there is of prediction, label, rgb, intensity and "
-            "height."
+            help="label, prediction, error, entropy, rgb, intensity, height, instance, order, "
+            "window or attention; by default the first that there is of prediction, label, rgb, "
+            "intensity and height."
         ),
     ] = None,
     model: Annotated[
         Path | None,
         typer.Option(
-            help="A model file: shows what it predicts, its error or its entropy; or, with order "
-            "and window, the curves and windows of its first level."
+            help="A model file: shows what it predicts, its error or its entropy; with order and "
+            "window, the curves and windows of its first level; with attention, what it looks at."
         ),
     ] = None,
     card: Annotated[
@@ -100,6 +109,46 @@ def view(
             rich_help_panel=_PANEL,
         ),
     ] = None,
+    what: Annotated[
+        str | None,
+        typer.Option(
+            "--map",
+            help="attention (the default): whom a point listens to in a layer; rollout: through "
+            "all layers; class: to whom listening speaks for a class; gradcam: where a layer's "
+            "features do.",
+            rich_help_panel=_INSIDE,
+        ),
+    ] = None,
+    query: Annotated[
+        str | None,
+        typer.Option(
+            help="The point that is asked: X,Y,Z as in the file, or its number; by default the one "
+            "nearest to the middle.",
+            metavar="X,Y,Z|ROW",
+            rich_help_panel=_INSIDE,
+        ),
+    ] = None,
+    layer: Annotated[
+        str | None,
+        typer.Option(
+            help="Number in the order of execution, or name; by default the last of the finest "
+            "level, for class all, for gradcam the coarsest stage.",
+            rich_help_panel=_INSIDE,
+        ),
+    ] = None,
+    head: Annotated[
+        int | None,
+        typer.Option(help="Number; by default the mean of all.", rich_help_panel=_INSIDE),
+    ] = None,
+    class_name: Annotated[
+        str | None,
+        typer.Option(
+            "--class",
+            help="For class and gradcam; by default the one predicted at the query. Without a "
+            "query, all points predicted as it are asked.",
+            rich_help_panel=_INSIDE,
+        ),
+    ] = None,
 ) -> None:
     """Show point clouds: in an Open3D window, or with --render or --html without a display."""
     from pctx.data.io.formats import read
@@ -107,7 +156,14 @@ def view(
     width_height = _size(size)
     _check_names(color, perspective, model)
     flags = {"--grid": grid, "--curve": curve, "--windows": windows, "--window-size": window_size}
-    scenes_of = _scenes_of(color, model, card, flags)
+    inside = {
+        "--map": what,
+        "--query": query,
+        "--layer": layer,
+        "--head": head,
+        "--class": class_name,
+    }
+    scenes_of = _scenes_of(color, model, card, flags, inside)
     scenes: list[Scene] = []
     failed = False
     for file in files:
@@ -140,10 +196,10 @@ def _check_names(color: str | None, perspective: str, model: Path | None) -> Non
     from pctx.vis.camera import VIEWS
     from pctx.vis.fields import COLORS
 
-    known = (*COLORS, *STRUCTURES)
+    known = (*COLORS, *STRUCTURES, *LOOKED_INTO)
     if color is not None and color not in known:
         raise UsageError(f"--color must be one of {', '.join(known)}; found {color!r}")
-    if color in PREDICTED and model is None:
+    if color in (*PREDICTED, *LOOKED_INTO) and model is None:
         raise UsageError(f"--color {color} needs a model: add --model model.pt")
     if perspective not in VIEWS:
         raise UsageError(f"--from must be one of {', '.join(VIEWS)}; found {perspective!r}")
@@ -153,9 +209,13 @@ def _scenes_of(
     color: str | None,
     model: Path | None,
     card: str | None,
-    flags: dict[str, str | int | float | None],
+    flags: Mapping[str, str | int | float | None],
+    inside: Mapping[str, str | int | float | None],
 ) -> Callable[[PointCloud, str], list[Scene]]:
     """Give what makes the scenes of a cloud with a title."""
+    for flag, value in inside.items():
+        if value is not None and color not in LOOKED_INTO:
+            raise UsageError(f"{flag} goes with --color attention only; leave it out")
     if color in STRUCTURES and model is None:
         return structure_scenes(read_flags(color, flags))
     for flag, value in flags.items():
@@ -165,6 +225,8 @@ def _scenes_of(
             raise UsageError(f"{flag} is the model's own; leave out {flag} or --model")
     if color in STRUCTURES and model is not None:
         return model_scenes(color, model)
+    if color in LOOKED_INTO and model is not None:
+        return attention_scenes(read_question(inside), model)
     return _field_scenes(color, model, card)
 
 

@@ -102,6 +102,8 @@ def draw(
     figure.paste(Image.fromarray(dots), (0, head))
     figure.paste(words, place)
     pen = ImageDraw.Draw(figure)
+    if scene.mark is not None:
+        _ring(pen, scene.mark, camera, hole, head, ink)
     _head(pen, scene, w, ink)
     if len(scene) == 0:
         middle = (hole[0] / 2, head + hole[1] / 2)
@@ -202,6 +204,24 @@ def _marks(scale: ColorScale) -> list[tuple[float, str, str]]:
         return [(0.5, "mt", middle + unit)]
     first, last = _number(low, high - low), _number(high, high - low)
     return [(0, "lt", first), (0.5, "mt", middle), (1, "rt", last + unit)]
+
+
+def _ring(
+    pen: ImageDraw.ImageDraw,
+    mark: np.ndarray,
+    camera: Camera,
+    hole: tuple[int, int],
+    top: int,
+    ink: _Ink,
+) -> None:
+    """Draw a ring around a place, if it is in the picture."""
+    right, up, depth = (float(part[0]) for part in camera.project(mark[None].astype(np.float32)))
+    x, y = hole[0] / 2 + right * hole[1] / 2, hole[1] / 2 * (1 - up)
+    if depth > 0 and 0 <= x < hole[0] and 0 <= y < hole[1]:
+        for reach, color, line in ((0.8, DARK, 0.32), (0.7, PAPER, 0.16)):
+            reach, width = reach * ink.em, max(2, round(line * ink.em))
+            box = (x - reach, top + y - reach, x + reach, top + y + reach)
+            pen.ellipse(box, outline=color, width=width)
 
 
 def _scale_bar(

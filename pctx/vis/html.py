@@ -138,7 +138,8 @@ def _mode(scene: Scene) -> dict[str, object]:
         {"name": entry.name, "color": list(entry.color), "share": entry.share}
         for entry in scene.legend
     ]
-    return {"name": scene.subject or "colour", "legend": legend, "scale": scale}
+    mark = None if scene.mark is None else scene.mark.tolist()
+    return {"name": scene.subject or "colour", "legend": legend, "scale": scale, "mark": mark}
 
 
 def _blob(name: str, array: np.ndarray) -> str:

@@ -67,6 +67,7 @@ class Scene:
         scale: of measured values; None for classes and ids.
         shift: (3,) float64; coord + shift is in the file's frame.
         note: one more remark, such as points left out.
+        mark: (3,) a place to point at, in the frame of coord; None for none.
     """
 
     coord: np.ndarray
@@ -78,6 +79,7 @@ class Scene:
     scale: ColorScale | None = None
     shift: np.ndarray = field(default_factory=lambda: np.zeros(3))
     note: str = ""
+    mark: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         n = len(self.coord)

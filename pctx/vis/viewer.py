@@ -83,6 +83,7 @@ def show_scene(scene: Scene) -> None:
             target=camera.target,
             axes=camera.axes,
             half_height=np.array(camera.reach * camera.tangent),
+            mark=np.zeros(0) if shown.mark is None else shown.mark,
         )
         ended = subprocess.run(_window_command(path), stderr=subprocess.PIPE, check=False)
     if ended.returncode != 0:

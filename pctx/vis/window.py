@@ -19,6 +19,9 @@ NO_LIBRARY = 3
 NO_WINDOW = 4
 """Exit code: Open3D is there, but no window can be opened."""
 
+MARK = 0.02
+"""Radius of the ball at a marked place, over half the height of the view."""
+
 SYSTEM_PACKAGES = "libgl1 libegl1 libgomp1 libusb-1.0-0"
 """Debian packages that Open3D's wheel needs and does not bring."""
 
@@ -40,6 +43,10 @@ def run(path: Path) -> int:
         sys.stderr.write("no OpenGL context\n")
         return NO_WINDOW
     window.add_geometry(points)
+    if len(scene["mark"]):
+        ball = o3d.geometry.TriangleMesh.create_sphere(MARK * float(scene["half_height"]))
+        ball.paint_uniform_color([1, 1, 1])
+        window.add_geometry(ball.translate(scene["mark"]))
     options = window.get_render_option()
     options.background_color = scene["background"] / 255
     options.point_size = point_size(len(scene["coord"]))
