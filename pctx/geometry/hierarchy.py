@@ -23,6 +23,7 @@ from pctx.geometry.serialization import (
     serialize,
     shuffle_curves,
 )
+from pctx.geometry.window_parts import WindowParts
 from pctx.geometry.windows import Windows, curve_windows
 
 
@@ -35,6 +36,7 @@ class Level:
         grid_coord: voxel numbers at this resolution.
         offsets: (b + 1,) the limits of the clouds.
         windows: the partitions that the blocks take in turns; in PTv3 one a curve.
+        window_parts: each of these, its windows sorted by how full they are.
         neighbors: the points around each point, for attention without windows.
         kernel_maps: by kernel size.
         strided_maps: to the next level, by kernel size.
@@ -48,6 +50,7 @@ class Level:
     grid_coord: Int[Tensor, "n 3"]
     offsets: Int[Tensor, "b+1"]
     windows: tuple[Windows, ...] = ()
+    window_parts: tuple[WindowParts, ...] = ()
     neighbors: Neighborhood | None = None
     kernel_maps: Mapping[int, KernelMap] = field(default_factory=dict)
     strided_maps: Mapping[int, KernelMap] = field(default_factory=dict)
@@ -69,6 +72,7 @@ class Level:
             grid_coord=self.grid_coord.to(device, non_blocking=True),
             offsets=self.offsets.to(device, non_blocking=True),
             windows=tuple(windows.to(device) for windows in self.windows),
+            window_parts=tuple(parts.to(device) for parts in self.window_parts),
             neighbors=None if self.neighbors is None else self.neighbors.to(device),
             kernel_maps={size: pairs.to(device) for size, pairs in self.kernel_maps.items()},
             strided_maps={size: pairs.to(device) for size, pairs in self.strided_maps.items()},

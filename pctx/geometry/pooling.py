@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pctx.geometry.curves import MAX_DEPTH
 from pctx.geometry.grid import smallest_grid_size
-from pctx.geometry.packed import batch_from_offsets, cloud_minimum
+from pctx.geometry.packed import batch_from_offsets, cloud_minimum, segment_mean, segment_min
 from pctx.geometry.sorting import argsort_pairs, changes, places
 
 
@@ -115,6 +115,22 @@ def stride_pooling(
     pooling, coarse_offsets = _merge(planes.unbind(), extents, offsets, batch)
     first = pooling.order.index_select(0, pooling.starts[:-1])
     return pooling, coarse_offsets, cells.index_select(0, first)
+
+
+def nearest_to_mean(coord: Real[Tensor, "n 3"], pooling: Pooling) -> Int[Tensor, "m"]:
+    """Return the fine row that stands for each cluster: the nearest to its mean position.
+
+    Of equally near ones it is the first in the pooling's order. Measured in float64. (As released
+    with Yang et al., Swin3D, 2023.)
+    """
+    rows = coord.double().index_select(0, pooling.order)
+    cluster = pooling.cluster.index_select(0, pooling.order)
+    mean = segment_mean(rows, pooling.starts).index_select(0, cluster)
+    far = (rows - mean).square().sum(1, keepdim=True)
+    least = segment_min(far, pooling.starts).index_select(0, cluster)
+    nearest = places((far == least).squeeze(1))  # a host sync
+    first = places(changes(cluster.index_select(0, nearest)))
+    return pooling.order.index_select(0, nearest.index_select(0, first))
 
 
 def _extents(cells: Tensor) -> list[float]:

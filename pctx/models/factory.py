@@ -16,6 +16,7 @@ from pctx.models.point_transformer_v1 import PointTransformerV1
 from pctx.models.point_transformer_v2 import PointTransformerV2
 from pctx.models.point_transformer_v3 import PointTransformerV3
 from pctx.models.segmentor import Segmentor
+from pctx.models.swin3d import Swin3D
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +103,21 @@ _TINY_LITEPT: Mapping[str, Any] = MappingProxyType(
     }
 )
 
+_TINY_SWIN3D: Mapping[str, Any] = MappingProxyType(
+    {
+        "channels": (24, 48, 96, 128),
+        "depths": (1, 2, 2, 1),
+        "num_heads": (2, 4, 6, 8),
+        "window_edges": 5,
+        "strides": (3, 2, 2),
+        "num_neighbors": 8,
+        "decoder_depths": (0, 0, 0),
+        "mlp_ratio": 2.0,
+        "drop_path": 0.0,
+        "decoder_drop_path": 0.0,
+    }
+)
+
 MODELS: Mapping[str, Model] = MappingProxyType(
     {
         "custom": Model(backbone=CustomTransformer),
@@ -148,10 +164,20 @@ MODELS: Mapping[str, Model] = MappingProxyType(
             arguments={"window_size": 128, "relative_position_bias": True},
         ),
         "ptv3_tiny": Model(backbone=PointTransformerV3, arguments=_TINY_V3),
+        "swin3d": Model(backbone=Swin3D),
+        "swin3d_large": Model(
+            backbone=Swin3D,
+            arguments={
+                "channels": (80, 160, 320, 640, 640),
+                "num_heads": (10, 10, 20, 40, 40),
+            },
+        ),
+        "swin3d_small": Model(backbone=Swin3D),
+        "swin3d_tiny": Model(backbone=Swin3D, arguments=_TINY_SWIN3D),
     }
 )
 """Every model; `litept` is the small size (S), `litept_star` S*, `ptv1` is `ptv1_seg50`, `ptv2` is
-`ptv2_m2`, `ptv3` is `ptv3_base`."""
+`ptv2_m2`, `ptv3` is `ptv3_base`, `swin3d` is `swin3d_small`."""
 
 
 def list_models() -> list[str]:
