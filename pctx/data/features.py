@@ -20,10 +20,11 @@ GROUND_CELL = 4.0
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSpec:
-    """An ordered list of fields; the model sees each divided by its scale.
+    """An ordered list of fields; the model sees each less its center, divided by its scale.
 
     Fields: `coord` (3: metres from the middle of the cloud's extent in x and y and from its
-    lowest point), `height` (1: metres above the lowest point nearby; the model sees
+    lowest point), `sensor_coord` (3: metres from the origin, the sensor of a scan in its own
+    frame), `height` (1: metres above the lowest point nearby; the model sees
     asinh(height / scale), fine near the ground and coarse far above), `range` (1: horizontal
     metres from the origin, the sensor of a scan in its own frame), `color` (3), `intensity` (1),
     `normal` (3), `returns` (2: return number and number of returns), `shape` (5: what the points
@@ -32,10 +33,12 @@ class FeatureSpec:
 
     Attributes:
         scales: divisors by field name; 1 where not named. Those of other fields stay unused.
+        centers: subtracted before, by field name; 0 where not named.
     """
 
     fields: tuple[str, ...]
     scales: Mapping[str, float] = field(default_factory=dict)
+    centers: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.fields:
@@ -47,6 +50,11 @@ class FeatureSpec:
                 raise ValueError(f"scale of {name!r}, which is not in {', '.join(self.fields)}")
             if not scale > 0:
                 raise ValueError(f"the scale of {name} must be above 0, found {scale}")
+        for name, center in self.centers.items():
+            if name not in self.fields and name not in _FIELDS:
+                raise ValueError(f"center of {name!r}, which is not in {', '.join(self.fields)}")
+            if not np.isfinite(center):
+                raise ValueError(f"the center of {name} must be a finite number, found {center}")
 
     @property
     def width(self) -> int:
@@ -75,23 +83,29 @@ class FeatureSpec:
                     f"it (--fill {name}=0), or train without it"
                 )
             values = np.asarray(values, dtype=np.float32).reshape(len(cloud), width)
-            values = np.nan_to_num(values, nan=0, posinf=0, neginf=0) / self._scale(name)
+            values = np.nan_to_num(values, nan=0, posinf=0, neginf=0)
+            values = (values - _number(self.centers, name, 0)) / _number(self.scales, name, 1)
             columns.append(np.arcsinh(values) if name == "height" else values)
         return np.concatenate(columns, axis=1).astype(np.float32)
 
-    def _scale(self, name: str) -> np.float32:
-        return np.float32(self.scales.get(name, 1.0))
-
     def to_dict(self) -> dict[str, Any]:
         """Give plain lists and numbers."""
-        used = {name: scale for name, scale in self.scales.items() if name in self.fields}
-        return {"fields": list(self.fields), "scales": used}
+        scales, centers = (
+            {name: float(value) for name, value in numbers.items() if name in self.fields}
+            for numbers in (self.scales, self.centers)
+        )
+        given = {"centers": centers} if centers else {}  # older versions know none
+        return {"fields": list(self.fields), "scales": scales, **given}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FeatureSpec:
         """Read the form that `to_dict` gives."""
-        scales = {str(k): float(v) for k, v in (data.get("scales") or {}).items()}
-        return cls(fields=tuple(str(name) for name in data["fields"]), scales=scales)
+        scales, centers = (
+            {str(k): float(v) for k, v in (data.get(key) or {}).items()}
+            for key in ("scales", "centers")
+        )
+        fields = tuple(str(name) for name in data["fields"])
+        return cls(fields=fields, scales=scales, centers=centers)
 
 
 def height_above_ground(coord: np.ndarray) -> np.ndarray:
@@ -175,14 +189,19 @@ def _centred(cloud: PointCloud) -> np.ndarray:
     return coord - middle
 
 
+def _number(numbers: Mapping[str, float], name: str, default: float) -> np.float32:
+    return np.float32(numbers.get(name, default))
+
+
 def _returns(cloud: PointCloud) -> np.ndarray | None:
     number, count = cloud.extra.get("return_number"), cloud.extra.get("number_of_returns")
     return None if number is None or count is None else np.stack([number, count], axis=1)
 
 
-_WIDTHS = {"coord": 3, "color": 3, "normal": 3, "returns": 2, "shape": 5}
+_WIDTHS = {"coord": 3, "sensor_coord": 3, "color": 3, "normal": 3, "returns": 2, "shape": 5}
 _FIELDS: dict[str, Callable[[PointCloud], np.ndarray | None]] = {
     "coord": _centred,
+    "sensor_coord": lambda cloud: cloud.coord,
     "height": lambda cloud: height_above_ground(cloud.coord),
     "range": lambda cloud: np.hypot(cloud.coord[:, 0], cloud.coord[:, 1]),
     "color": lambda cloud: cloud.color,

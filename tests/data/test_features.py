@@ -25,7 +25,7 @@ def full_cloud(n=100, seed=0):
 
 
 EVERY = (
-    "coord", "height", "range", "shape", "color", "intensity", "normal", "returns", "omega",
+    "coord", "sensor_coord", "height", "range", "shape", "color", "intensity", "normal", "returns", "omega",
 )  # fmt: skip
 
 
@@ -45,6 +45,22 @@ def test_fields_stand_in_their_order_and_are_divided_by_their_scales():
     assert np.allclose(feat[:, :3], cloud.color / np.float32(255))
     assert feat[:, 3:5].tolist() == [[1, 3]] * len(cloud)
     assert np.allclose(feat[:, 5], cloud.extra["omega"])
+
+
+def test_centers_are_taken_off_before_the_scale_and_survive_a_file():
+    cloud = full_cloud()
+    spec = FeatureSpec(
+        fields=("sensor_coord", "color"), scales={"color": 127.5}, centers={"color": 127.5}
+    )
+    feat = spec.extract(cloud)
+    np.testing.assert_array_equal(feat[:, :3], cloud.coord)
+    np.testing.assert_allclose(feat[:, 3:], cloud.color / 127.5 - 1, atol=1e-6)
+    assert FeatureSpec.from_dict(spec.to_dict()) == spec
+    assert "centers" not in FeatureSpec(fields=("color",)).to_dict()
+    with pytest.raises(ValueError, match="center of 'colour', which is not in color"):
+        FeatureSpec(fields=("color",), centers={"colour": 1})
+    with pytest.raises(ValueError, match="the center of color must be a finite number, found nan"):
+        FeatureSpec(fields=("color",), centers={"color": float("nan")})
 
 
 @pytest.mark.parametrize("name", ["color", "intensity", "normal", "returns", "infrared"])
