@@ -60,9 +60,16 @@ def test_what_a_page_links_to_is_there(page):
             assert target.stat().st_size <= MAX_BYTES, link
 
 
-def test_the_pictures_can_be_drawn_again(folder, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["draw_concepts.py", "scan.laz", "-o", "."])
-    runpy.run_path(str(ROOT / "tools" / "draw_concepts.py"), run_name="__main__")
-    for name in ("curves.png", "windows.png"):
+@pytest.mark.parametrize(
+    ("tool", "files", "names"),
+    [
+        ("draw_concepts.py", ["scan.laz"], ["curves.png", "windows.png"]),
+        ("draw_attention.py", ["scan.laz", "model.pt"], ["attention.png"]),
+    ],
+)
+def test_the_pictures_can_be_drawn_again(folder, monkeypatch, tool, files, names):
+    monkeypatch.setattr("sys.argv", [tool, *files, "-o", "."])
+    runpy.run_path(str(ROOT / "tools" / tool), run_name="__main__")
+    for name in names:
         with Image.open(name) as drawn, Image.open(ROOT / "docs" / "pictures" / name) as kept:
             assert drawn.size == kept.size
