@@ -238,7 +238,7 @@ class _SegmentExtreme(torch.autograd.Function):
         segment: Tensor | None,
         reduce: str,
     ) -> Tensor:
-        ordered = (rows if order is None else rows.index_select(0, order)).contiguous()
+        ordered = rows if order is None else rows.index_select(0, order)
         lengths = starts.diff()
         extreme = torch.segment_reduce(ordered, reduce, lengths=lengths, axis=0, unsafe=True)
         extreme.masked_fill_((lengths == 0)[:, None], 0)  # those of nothing are infinite
@@ -278,11 +278,11 @@ class _SegmentSoftmax(torch.autograd.Function):
 
 def _index_sum(rows: Tensor, index: Tensor, num_segments: int) -> Tensor:
     # No sort, at the price that a GPU adds in any order.
-    return rows.new_zeros(num_segments, rows.shape[1]).index_add(0, index, rows)
+    return rows.new_zeros(num_segments, rows.shape[1]).index_add_(0, index, rows)
 
 
 def _index_mean(rows: Tensor, index: Tensor, num_segments: int) -> Tensor:
-    counts = index.new_zeros(num_segments).index_add(0, index, torch.ones_like(index))
+    counts = index.new_zeros(num_segments).index_add_(0, index, torch.ones_like(index))
     return _index_sum(rows, index, num_segments) / counts.clamp(min=1)[:, None]
 
 

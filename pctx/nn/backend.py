@@ -31,6 +31,15 @@ of torch's fused kernel.
 
 (Past 32 MB of scores the allocator asks the system for each tensor anew.) The fused kernel's bytes
 do not depend on the threads, neither forward nor backward; those of the plain backward do.
+
+Segments on the CPU, float32, one thread: time of torch-scatter over that of torch, from 10,000 rows
+of 32 channels to 300,000, in segments of 1 to 8 rows and of 16 (docs/benchmarks.md).
+
+                    forward  with backward
+    sum             1.7-2.6        1.4-2.4
+    mean            1.3-2.0        1.6-2.0
+    max, min        2.1-3.4        1.8-2.4
+    softmax         1.5-2.0        1.9-2.4
 """
 
 from __future__ import annotations

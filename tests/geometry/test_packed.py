@@ -135,17 +135,17 @@ def test_segments_take_rows_of_any_stride(reduce):
     torch.testing.assert_close(reduce(values, starts), reduce(values.contiguous(), starts))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_sums_in_float32(dtype):
-    # bfloat16 holds no 257, float16 no 2049, so a running sum in them would stay below.
-    values, starts = torch.ones(4096, 1, dtype=dtype), torch.tensor([0, 4096])
-    index = torch.zeros(4096, dtype=torch.int64)
-    for total in (segment_sum(values, starts), scatter_sum(values, index, 1)):
-        assert total.dtype == dtype and total.item() == 4096
+@pytest.mark.parametrize("dtype, least", [(torch.float16, 2049), (torch.bfloat16, 257)])
+def test_half_precision_is_computed_in_float32_and_rounded_once(dtype, least):
+    # The least integer that the dtype does not hold: sums in it would stay below, and so the mean.
+    values, index = torch.ones(least, 1, dtype=dtype), torch.zeros(least, dtype=torch.int64)
+    starts = torch.tensor([0, least])
     for mean in (segment_mean(values, starts), scatter_mean(values, index, 1)):
         assert mean.dtype == dtype and mean.item() == 1
-    weights = segment_softmax(values, starts)
-    assert weights.dtype == dtype and (weights == 1 / 4096).all()
+    for reduce in [*REDUCTIONS, segment_softmax]:
+        rows = torch.randn(500, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
+        limits = torch.tensor([0, 200, 500])
+        assert torch.equal(reduce(rows, limits), reduce(rows.float(), limits).to(dtype))
 
 
 @pytest.mark.parametrize("extreme", [segment_max, segment_min])
