@@ -29,7 +29,7 @@ class KernelMap:
 
     Attributes:
         source: the row read; no two of a tap are equal.
-        target: the row written; ascending within a tap, no two equal.
+        target: the row written; no two of a tap are equal. Ascending within a tap, unless turned.
         starts: tap t owns the pairs starts[t] : starts[t + 1].
         kernel_size: taps an axis; odd in a submanifold map.
         num_sources: rows that may be read.
@@ -60,6 +60,16 @@ class KernelMap:
             target=torch.cat([self.target[s] for s in slices]),
             starts=tuple(accumulate((s.stop - s.start for s in slices), initial=0)),
             kernel_size=kernel_size,
+        )
+
+    def turned(self) -> KernelMap:
+        """Return the map with sources and targets exchanged, in the order they have."""
+        return replace(
+            self,
+            source=self.target,
+            target=self.source,
+            num_sources=self.num_targets,
+            num_targets=self.num_sources,
         )
 
     def to(self, device: torch.device | str) -> KernelMap:

@@ -86,13 +86,36 @@ def linear(
     return F.linear(x, weight, bias)
 
 
-def product_engine(x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"]) -> ProductEngine:
+def product(
+    x: Float[Tensor, "n i"],
+    weight: Float[Tensor, "o i"],
+    out: Float[Tensor, "n o"] | None = None,
+    *,
+    least: int = ONEDNN_FROM,
+) -> Float[Tensor, "n o"]:
+    """Compute x @ weight.T by the engine that suits, without a gradient.
+
+    Args:
+        x: rows.
+        weight: rows too.
+        out: room for the result, which torch's own engine uses.
+        least: multiply-adds below which oneDNN is not taken to gain time.
+    """
+    with torch.no_grad():
+        if product_engine(x, weight, least) == "onednn":
+            return _onednn_linear(x, weight, None)
+        return torch.mm(x, weight.t(), out=out)
+
+
+def product_engine(
+    x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"], least: int = ONEDNN_FROM
+) -> ProductEngine:
     """Choose the engine of one matrix product: oneDNN where it is here and gains time or bytes."""
     o, i = weight.shape
     suits = (
         not torch.compiler.is_compiling()  # first: a compiled graph is one for all sizes
         and x.numel() > 0
-        and (x.numel() * o > ONEDNN_FROM or o % MKL_TILE != 0 or x.numel() < MKL_ROWS * i)
+        and (x.numel() * o > least or o % MKL_TILE != 0 or x.numel() < MKL_ROWS * i)
         and x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and not torch.is_autocast_enabled("cpu")

@@ -5,7 +5,9 @@ import torch.nn.functional as F
 
 from pctx.geometry.kernel_map import kernel_map
 from pctx.geometry.packed import offsets_from_counts
-from pctx.nn.sparse_conv import SubmanifoldConv3d
+from pctx.geometry.strided_map import strided_map
+from pctx.nn import tap_convolution
+from pctx.nn.sparse_conv import SparseConv3d, SparseInverseConv3d, SubmanifoldConv3d
 from tests.nn.clouds import random_voxels
 
 
@@ -14,17 +16,60 @@ def full_grid(side):
     return torch.cartesian_prod(axis, axis, axis), offsets_from_counts(torch.tensor([side**3]))
 
 
+def dense(feat, side):
+    """Lay the rows of a full grid out for torch's dense convolutions: (1, c, side, side, side)."""
+    return feat.T.reshape(1, -1, side, side, side)
+
+
+def sparse(grid):
+    return grid.flatten(2).squeeze(0).T
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("dilation", [1, 2])
 @pytest.mark.parametrize("k", [1, 3, 5])
-def test_on_a_full_grid_it_is_the_dense_convolution(k):
+def test_on_a_full_grid_it_is_the_dense_convolution(k, dilation, groups):
     torch.manual_seed(0)
-    grid_coord, offsets = full_grid(4)
-    conv = SubmanifoldConv3d(2, 3, k).double()
-    feat = torch.randn(64, 2, dtype=torch.float64)
-    dense = F.conv3d(
-        feat.T.reshape(1, 2, 4, 4, 4), conv.weight.permute(0, 4, 1, 2, 3), conv.bias, padding=k // 2
+    grid_coord, offsets = full_grid(5)
+    conv = SubmanifoldConv3d(4, 4, k, dilation=dilation, groups=groups).double()
+    feat = torch.randn(125, 4, dtype=torch.float64)
+    expected = F.conv3d(
+        dense(feat, 5),
+        conv.weight.permute(0, 4, 1, 2, 3),
+        conv.bias,
+        padding=dilation * (k // 2),
+        dilation=dilation,
+        groups=groups,
     )
-    out = conv(feat, kernel_map(grid_coord, offsets, k))
-    torch.testing.assert_close(out, dense.reshape(3, 64).T)
+    out = conv(feat, kernel_map(grid_coord, offsets, k, dilation))
+    torch.testing.assert_close(out, sparse(expected))
+
+
+@pytest.mark.parametrize(("k", "stride", "padding"), [(2, 2, 0), (3, 2, 1), (3, 3, 0), (5, 2, 2)])
+def test_strided_and_inverse_are_the_dense_ones_on_full_grids(k, stride, padding):
+    torch.manual_seed(0)
+    side = 6
+    coarse_side = (side + 2 * padding - k) // stride + 1
+    fine, coarse = full_grid(side), full_grid(coarse_side)
+    pairs = strided_map(*fine, *coarse, kernel_size=k, stride=stride, padding=padding)
+    down = SparseConv3d(2, 3, k, stride).double()
+    feat = torch.randn(side**3, 2, dtype=torch.float64)
+    weight = down.weight.permute(0, 4, 1, 2, 3)
+    expected = F.conv3d(dense(feat, side), weight, down.bias, stride=stride, padding=padding)
+    torch.testing.assert_close(down(feat, pairs), sparse(expected))
+
+    up = SparseInverseConv3d(3, 2, k).double()
+    feat = torch.randn(coarse_side**3, 3, dtype=torch.float64)
+    reached = (coarse_side - 1) * stride + k - 2 * padding
+    expected = F.conv_transpose3d(
+        dense(feat, coarse_side),
+        up.weight.permute(4, 0, 1, 2, 3),
+        up.bias,
+        stride=stride,
+        padding=padding,
+        output_padding=side - reached,
+    )
+    torch.testing.assert_close(up(feat, pairs), sparse(expected))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -57,11 +102,61 @@ def test_values_and_gradients_are_spconvs(golden, case, dtype):
         same(conv.bias.grad, "grad_bias")
 
 
-def test_gradients_are_those_of_differences():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_strided_and_inverse_have_spconvs_values_and_gradients(golden, dtype):
+    data = np.load(golden / "subm_conv.npz")
+    prefix = "f64/" if dtype == torch.float64 else ""
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-5
+
+    def same(ours, name):
+        reference = torch.from_numpy(data[prefix + name])
+        assert (ours - reference).abs().max() <= tolerance * reference.abs().max(), name
+
+    def load(conv, name):
+        conv.load_state_dict({"weight": torch.from_numpy(data[f"{name}/weight"])})
+        return conv.to(dtype)
+
+    indices = torch.from_numpy(data["input/indices"]).long()
+    offsets = offsets_from_counts(torch.bincount(indices[:, 0]))
+    coarse = torch.from_numpy(data["down/out_indices"]).long()
+    order = torch.argsort(coarse[:, 0], stable=True)
+    coarse_offsets = offsets_from_counts(torch.bincount(coarse[:, 0]))
+    pairs = strided_map(
+        indices[:, 1:], offsets, coarse[order, 1:], coarse_offsets, kernel_size=2, stride=2
+    )
+    down, up = SparseConv3d(6, 10, 2, bias=False), SparseInverseConv3d(10, 6, 2, bias=False)
+    load(down, "down")
+    load(up, "inverse")
+    feat = torch.from_numpy(data["input/feat"]).to(dtype).requires_grad_()
+    at_coarse = down(feat, pairs)
+    out = up(at_coarse, pairs)
+    out.backward(torch.from_numpy(data["inverse/grad_output"]).to(dtype))
+    same(at_coarse.detach()[torch.argsort(order)], "down/out")
+    same(out.detach(), "inverse/out")
+    same(feat.grad, "down/grad_input")
+    same(down.weight.grad, "down/grad_weight")
+    same(up.weight.grad, "inverse/grad_weight")
+
+
+@pytest.mark.parametrize(
+    "convolution",
+    [
+        lambda: SubmanifoldConv3d(2, 3, 3),
+        lambda: SubmanifoldConv3d(2, 2, 3, groups=2),
+        lambda: SubmanifoldConv3d(2, 4, 3, groups=2),
+        lambda: SparseConv3d(2, 3, 3),
+        lambda: SparseInverseConv3d(2, 3, 3),
+    ],
+)
+def test_gradients_are_those_of_differences(convolution):
     torch.manual_seed(0)
-    grid_coord, offsets = random_voxels([9, 0, 4], extent=3)
-    pairs, conv = kernel_map(grid_coord, offsets, 3), SubmanifoldConv3d(2, 3, 3).double()
-    feat = torch.randn(13, 2, dtype=torch.float64, requires_grad=True)
+    voxels, coarse = random_voxels([9, 0, 4], extent=3), random_voxels([3, 1, 2], extent=2)
+    conv = convolution().double()
+    pairs = kernel_map(*voxels, 3)
+    if not isinstance(conv, SubmanifoldConv3d):
+        pairs = strided_map(*voxels, *coarse, kernel_size=3, stride=2, padding=1)
+    rows = pairs.num_targets if isinstance(conv, SparseInverseConv3d) else pairs.num_sources
+    feat = torch.randn(rows, 2, dtype=torch.float64, requires_grad=True)
 
     def convolve(feat, weight, bias):
         return torch.func.functional_call(conv, {"weight": weight, "bias": bias}, (feat, pairs))
@@ -105,12 +200,42 @@ def test_autocast_runs_it_in_bfloat16_and_its_gradients_in_float32():
     torch.testing.assert_close(half.float(), conv(feat, pairs), rtol=2e-2, atol=2e-2)
 
 
-def test_a_map_of_another_size_is_refused():
-    grid_coord, offsets = random_voxels([5])
+def test_chunks_change_no_number(monkeypatch):
+    torch.manual_seed(0)
+    pairs, conv = kernel_map(*random_voxels([300, 100]), 3), SubmanifoldConv3d(16, 16, 3)
+
+    def run():
+        feat = torch.ones(400, 16, requires_grad=True)
+        out = conv(feat, pairs)
+        out.square().sum().backward()
+        return out.detach(), feat.grad
+
+    whole = run()
+    monkeypatch.setattr(tap_convolution, "CHUNK", 32 * 20)
+    for ours, expected in zip(run(), whole, strict=True):
+        assert torch.equal(ours, expected)
+
+
+def test_a_map_of_another_convolution_is_refused():
+    cells, offsets = random_voxels([5])
+    feat, pairs = torch.zeros(5, 2), kernel_map(cells, offsets, 3)
+    strided = strided_map(cells, offsets, cells, offsets, kernel_size=3, stride=2)
     with pytest.raises(ValueError, match="kernel map is of size 5, the convolution of size 3"):
-        SubmanifoldConv3d(2, 3, 3)(torch.zeros(5, 2), kernel_map(grid_coord, offsets, 5))
+        SubmanifoldConv3d(2, 3, 3)(feat, kernel_map(cells, offsets, 5))
+    with pytest.raises(ValueError, match="dilation 1, the convolution stride 1 and dilation 2"):
+        SubmanifoldConv3d(2, 3, 3, dilation=2)(feat, pairs)
+    with pytest.raises(ValueError, match="has stride 2 and dilation 1, the convolution stride 1"):
+        SubmanifoldConv3d(2, 3, 3)(feat, strided)
+    with pytest.raises(ValueError, match="the kernel map has stride 1, the convolution 2"):
+        SparseConv3d(2, 3, 3)(feat, pairs)
+    with pytest.raises(ValueError, match="an inverse goes back over a strided map"):
+        SparseInverseConv3d(2, 3, 3)(feat, pairs)
+    with pytest.raises(ValueError, match="the kernel map reads 5 rows, but feat has 4"):
+        SubmanifoldConv3d(2, 3, 3)(feat[:4], pairs)
 
 
-def test_an_even_kernel_is_refused():
+def test_an_even_kernel_and_odd_groups_are_refused():
     with pytest.raises(ValueError, match="kernel_size must be odd and at least 1, found 2"):
         SubmanifoldConv3d(2, 3, 2)
+    with pytest.raises(ValueError, match="groups must divide in_channels 2 and out_channels 3"):
+        SubmanifoldConv3d(2, 3, 3, groups=2)
