@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from pctx.geometry.kernel_map import KernelMap
-from pctx.nn.mlp import BatchNorm, Linear
+from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, Linear
 from pctx.nn.sparse_conv import SubmanifoldConv3d
 
 TABLE_STD = 0.02
@@ -152,3 +152,20 @@ class ConditionalEncoding(nn.Module):
     def forward(self, feat: Float[Tensor, "n c"], kernel_map: KernelMap) -> Float[Tensor, "n c"]:
         """Encode each voxel by the features around it."""
         return self.norm(self.linear(self.conv(feat, kernel_map)))
+
+
+class DepthwiseConditionalEncoding(nn.Module):
+    """Position out of which neighbours exist, a channel at a time: depthwise convolution, norm.
+
+    The residual stays outside: `feat + encode(feat, …)`. (The conditional encoding of Wang,
+    OctFormer, 2023, there over the nodes of one octree depth.)
+    """
+
+    def __init__(self, channels: int, kernel_size: int = 3):
+        super().__init__()
+        self.conv = SubmanifoldConv3d(channels, channels, kernel_size, bias=False, groups=channels)
+        self.norm = BatchNorm(channels, eps=NORM_EPS, momentum=NORM_MOMENTUM)
+
+    def forward(self, feat: Float[Tensor, "n c"], kernel_map: KernelMap) -> Float[Tensor, "n c"]:
+        """Encode each voxel by the features around it."""
+        return self.norm(self.conv(feat, kernel_map))

@@ -8,6 +8,7 @@ from pctx.geometry.packed import offsets_from_counts
 from pctx.nn.position import (
     ConditionalEncoding,
     CoordinateMLP,
+    DepthwiseConditionalEncoding,
     LearnedEncoding,
     SinusoidalEncoding,
 )
@@ -131,9 +132,43 @@ def test_the_conditional_encoding_is_convolution_linear_norm():
     torch.testing.assert_close(out, torch.nn.functional.layer_norm(hidden, (6,)))
 
 
-def test_the_conditional_encoding_knows_where_a_lone_voxel_is_not():
-    pairs = kernel_map(
-        torch.tensor([[0, 0, 0], [1, 0, 0]]), offsets_from_counts(torch.tensor([2])), 3
-    )
-    left, right = ConditionalEncoding(4)(torch.ones(2, 4), pairs)
-    assert not torch.allclose(left, right)
+def test_the_depthwise_encoding_weighs_each_channel_of_the_neighbours():
+    torch.manual_seed(0)
+    grid_coord, offsets = random_voxels([30, 9])
+    pairs, encode = kernel_map(grid_coord, offsets, 3), DepthwiseConditionalEncoding(5)
+    feat, total = torch.randn(39, 5), torch.zeros(39, 5)
+    for tap in range(27):
+        weight = encode.conv.weight.flatten(1)[:, tap]
+        for pair in range(pairs.starts[tap], pairs.starts[tap + 1]):
+            total[pairs.target[pair]] += weight * feat[pairs.source[pair]]
+    torch.testing.assert_close(encode(feat, pairs), encode.norm(total))
+
+
+@pytest.mark.parametrize("kind", [ConditionalEncoding, DepthwiseConditionalEncoding])
+class TestConditional:
+    def test_it_knows_where_a_lone_voxel_is_not(self, kind):
+        pairs = kernel_map(
+            torch.tensor([[0, 0, 0], [1, 0, 0]]), offsets_from_counts(torch.tensor([2])), 3
+        )
+        left, right = kind(4)(torch.ones(2, 4), pairs)
+        assert not torch.allclose(left, right)
+
+    def test_whole_voxel_translations_and_the_order_of_voxels_change_nothing(self, kind):
+        torch.manual_seed(0)
+        grid_coord, offsets = random_voxels([40])
+        encode, feat, shuffled = kind(4).eval(), torch.randn(40, 4), torch.randperm(40)
+        out = encode(feat, kernel_map(grid_coord, offsets, 3))
+        moved = kernel_map((grid_coord + torch.tensor([70, -9, 4]))[shuffled], offsets, 3)
+        torch.testing.assert_close(encode(feat[shuffled], moved), out[shuffled])
+
+    def test_half_precision_is_near_and_teaches_every_parameter(self, kind):
+        torch.manual_seed(0)
+        grid_coord, offsets = random_voxels([40])
+        encode, feat = kind(4), torch.randn(40, 4)
+        pairs = kernel_map(grid_coord, offsets, 3)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            half = encode(feat, pairs)
+        torch.testing.assert_close(half.float(), encode(feat, pairs), atol=0.1, rtol=0.05)
+        (half.float() * torch.randn(40, 4)).sum().backward()
+        for name, parameter in encode.named_parameters():
+            assert parameter.grad is not None and (parameter.grad != 0).any(), name

@@ -3,9 +3,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pctx.geometry.curves import decode
+from pctx.geometry.kernel_map import kernel_map
 from pctx.geometry.packed import offsets_from_counts
-from pctx.geometry.windows import serial_windows
+from pctx.geometry.windows import octree_windows, serial_windows
 from pctx.nn.attention import dot_product_attention
+from pctx.nn.position import DepthwiseConditionalEncoding
 from pctx.nn.relative import CoordinateBias, RelativePositionBias, RotaryEncoding
 from tests.nn.clouds import random_voxels
 
@@ -100,8 +103,8 @@ class TestCoordinateBias:
             encode.mlp.fc1((cloud[:, None] - cloud[None]).view(-1, 3))
             for cloud in coord.split([9, 4])
         ]
-        expected = 0.1 * torch.cat(hidden).mean(0)  # the momentum, from 0
-        torch.testing.assert_close(encode.mlp.norm.running_mean, expected)
+        expected = 0.9 + 0.1 * torch.cat(hidden).var(0)  # the momentum, from 1
+        torch.testing.assert_close(encode.mlp.norm.running_var, expected)
 
 
 class TestRotary:
@@ -294,3 +297,38 @@ def test_rotary_attention_is_litepts(golden):
         feat = feat + net.mlp(net.layer_norm(feat, f"{key}.norm2.0"), f"{key}.mlp.0")
     # Four blocks in float32 on features up to 5.
     torch.testing.assert_close(feat, net["stage/enc3"], atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_octree_attention_with_dilation_is_octformers(golden):
+    net, depth, k, h = Published(golden, "octformer_two_stage"), 5, 13, 2
+    key_of = net[f"level/{depth}/key_nonempty"]
+    grid_coord = decode(key_of & ((1 << 48) - 1), depth, "z")
+    offsets = offsets_from_counts(torch.bincount(key_of >> 48))
+    pairs = kernel_map(grid_coord, offsets, 3)
+    feat = net["stage/patch_embed"]
+    for block, dilation in enumerate((1, 4)):
+        key = f"backbone.layers.0.blocks.{block}"
+        bound = RelativePositionBias.octformer_bound(k, dilation)
+        encode, relative = DepthwiseConditionalEncoding(16).eval(), RelativePositionBias(h, bound)
+        relative.load_state_dict({"table": net[f"param/{key}.attention.rpe.rpe_table"]})
+        weights = net[f"param/{key}.cpe.conv.weights"]  # (27, 1, c)
+        encode.load_state_dict(
+            {"conv.weight": weights.view(3, 3, 3, 1, 16).movedim(-1, 0)}
+            | {
+                f"norm.{name}": net[f"param/{key}.cpe.bn.{name}"]
+                for name in encode.norm.state_dict()
+            }
+        )
+        feat = feat + encode(feat, pairs)
+        windows = octree_windows(torch.arange(len(feat)), offsets, k, dilation, published=True)
+        feat = feat + net.attend(
+            net.layer_norm(feat, f"{key}.norm1"),
+            f"{key}.attention",
+            windows,
+            h,
+            bias=relative(grid_coord, windows),
+        )
+        feat = feat + net.mlp(net.layer_norm(feat, f"{key}.norm2"), f"{key}.mlp")
+    # Two blocks in float32 on features up to 10.
+    torch.testing.assert_close(feat, net["stage/layer0"], atol=2e-5, rtol=0)
