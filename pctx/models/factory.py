@@ -15,6 +15,7 @@ from pctx.models.litept import LitePT
 from pctx.models.point_transformer_v1 import PointTransformerV1
 from pctx.models.point_transformer_v2 import PointTransformerV2
 from pctx.models.point_transformer_v3 import PointTransformerV3
+from pctx.models.point_vit import PointViT
 from pctx.models.segmentor import Segmentor
 from pctx.models.swin3d import Swin3D
 
@@ -145,6 +146,22 @@ MODELS: Mapping[str, Model] = MappingProxyType(
         ),
         "litept_star": Model(backbone=LitePT, arguments={"decoder_depths": (2, 2, 2, 2)}),
         "litept_tiny": Model(backbone=LitePT, arguments=_TINY_LITEPT),
+        "point_vit": Model(backbone=PointViT),
+        "point_vit_base": Model(
+            backbone=PointViT,
+            arguments={"channels": 768, "num_heads": 12, "point_channels": 192},
+        ),
+        "point_vit_small": Model(backbone=PointViT),
+        "point_vit_tiny": Model(
+            backbone=PointViT,
+            arguments={
+                "channels": 192,
+                "depth": 4,
+                "num_heads": 3,
+                "mlp_ratio": 2.0,
+                "drop_path": 0.0,
+            },
+        ),
         "ptv1": Model(backbone=PointTransformerV1),
         "ptv1_seg26": Model(backbone=PointTransformerV1, arguments={"depths": (1, 1, 1, 1, 1)}),
         "ptv1_seg38": Model(backbone=PointTransformerV1, arguments={"depths": (1, 2, 2, 2, 2)}),
@@ -176,8 +193,8 @@ MODELS: Mapping[str, Model] = MappingProxyType(
         "swin3d_tiny": Model(backbone=Swin3D, arguments=_TINY_SWIN3D),
     }
 )
-"""Every model; `litept` is the small size (S), `litept_star` S*, `ptv1` is `ptv1_seg50`, `ptv2` is
-`ptv2_m2`, `ptv3` is `ptv3_base`, `swin3d` is `swin3d_small`."""
+"""Every model; `litept` is the small size (S), `litept_star` S*, `point_vit` is `point_vit_small`,
+`ptv1` is `ptv1_seg50`, `ptv2` is `ptv2_m2`, `ptv3` is `ptv3_base`, `swin3d` is `swin3d_small`."""
 
 
 def list_models() -> list[str]:

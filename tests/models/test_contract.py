@@ -120,7 +120,7 @@ def test_gradients_are_those_of_differences(name):
     direction = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters]
     grads = torch.autograd.grad(loss(batch), parameters)
     slope = sum((g * d).sum() for g, d in zip(grads, direction, strict=True))
-    step, ends = 1e-6, []
+    step, ends = 1e-7, []  # a larger one meets kinks of maxima
     with torch.no_grad():
         for sign in (1, -2):
             for parameter, d in zip(parameters, direction, strict=True):
