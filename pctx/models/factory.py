@@ -12,6 +12,7 @@ from typing import Any
 from pctx.models.backbone import Backbone
 from pctx.models.custom import CustomTransformer
 from pctx.models.litept import LitePT
+from pctx.models.octformer import OctFormer
 from pctx.models.point_transformer_v1 import PointTransformerV1
 from pctx.models.point_transformer_v2 import PointTransformerV2
 from pctx.models.point_transformer_v3 import PointTransformerV3
@@ -104,6 +105,18 @@ _TINY_LITEPT: Mapping[str, Any] = MappingProxyType(
     }
 )
 
+_TINY_OCTFORMER: Mapping[str, Any] = MappingProxyType(
+    {
+        "channels": (32, 64, 96, 128),
+        "depths": (2, 2, 2, 2),
+        "num_heads": (2, 4, 6, 8),
+        "stem_levels": 0,
+        "pyramid_channels": 48,
+        "mlp_ratio": 2.0,
+        "drop_path": 0.0,
+    }
+)
+
 _TINY_SWIN3D: Mapping[str, Any] = MappingProxyType(
     {
         "channels": (24, 48, 96, 128),
@@ -146,6 +159,8 @@ MODELS: Mapping[str, Model] = MappingProxyType(
         ),
         "litept_star": Model(backbone=LitePT, arguments={"decoder_depths": (2, 2, 2, 2)}),
         "litept_tiny": Model(backbone=LitePT, arguments=_TINY_LITEPT),
+        "octformer": Model(backbone=OctFormer),
+        "octformer_tiny": Model(backbone=OctFormer, arguments=_TINY_OCTFORMER),
         "point_vit": Model(backbone=PointViT),
         "point_vit_base": Model(
             backbone=PointViT,
@@ -214,6 +229,24 @@ def create_model(name: str, in_channels: int, num_classes: int, **overrides: Any
     Raises:
         ValueError: if no model or no argument has that name, or an argument does not fit.
     """
+    return Segmentor(create_backbone(name, in_channels, **overrides), num_classes)
+
+
+def create_backbone(name: str, in_channels: int, **overrides: Any) -> Backbone:
+    """Make a backbone with fresh weights, for a head of another kind, such as a `Classifier`.
+
+    Arguments and errors are those of `create_model`.
+    """
+    row = look_up(name, overrides)
+    return row.backbone(in_channels=in_channels, **row.arguments)
+
+
+def look_up(name: str, overrides: Mapping[str, Any] = MappingProxyType({})) -> Model:
+    """Give the row of a model, with some arguments replaced.
+
+    Raises:
+        ValueError: if no model or no argument has that name.
+    """
     if name not in MODELS:
         raise ValueError(f"no model is called {name!r}{_hint(name, list_models())}")
     row = MODELS[name]
@@ -221,8 +254,7 @@ def create_model(name: str, in_channels: int, num_classes: int, **overrides: Any
     for key in overrides:
         if key not in known:
             raise ValueError(f"{name} has no argument {key!r}{_hint(key, known)}")
-    backbone = row.backbone(in_channels=in_channels, **{**row.arguments, **overrides})
-    return Segmentor(backbone, num_classes)
+    return Model(backbone=row.backbone, arguments={**row.arguments, **overrides})
 
 
 def _hint(word: str, known: list[str]) -> str:
