@@ -20,6 +20,7 @@ from pctx.data.io.atomic import replacing
 from pctx.data.labels import LabelSet
 from pctx.models.backbone import Backbone
 from pctx.models.segmentor import Segmentor
+from pctx.models.weights import Difference, compare
 
 FORMAT = "pctx-model-1"
 
@@ -55,7 +56,7 @@ class Checkpoint:
             ValueError: the weights do not fit; the message says which keys, and the version.
         """
         model = build_model(self.backbone, self.arguments, self.features, self.labels)
-        if difference := _difference(model.state_dict(), self.weights):
+        if difference := compare(model.state_dict(), self.weights):
             raise ValueError(f"the weights, of pctx {self.version}, do not fit: {difference}")
         model.load_state_dict(dict(self.weights))
         return model.eval()
@@ -114,30 +115,46 @@ def build_model(
     backbone: str, arguments: Mapping[str, Any], features: FeatureSpec, labels: LabelSet
 ) -> Segmentor:
     """Make a new model from a backbone's import path and arguments."""
-    cls = _backbone_class(backbone)
+    cls = backbone_class(backbone)
     return Segmentor(cls(in_channels=features.width, **arguments), num_classes=len(labels))
 
 
-def fine_tune(model: Segmentor, weights: Mapping[str, Tensor]) -> list[str]:
-    """Copy into a model every weight that fits by name and shape; give the names of the rest.
+def fine_tune(model: Segmentor, source: Checkpoint) -> Difference:
+    """Copy into a model every weight of a model file that fits by name and shape.
+
+    Returns:
+        What did not fit: other classes need a new head, other channels a new stem.
 
     Raises:
-        ValueError: no weight of the backbone fits.
+        ValueError: the file has another backbone, or most of the backbone's weights do not fit.
     """
+    found, wanted = backbone_class(source.backbone), type(model.backbone)
+    if found is not wanted:
+        raise ValueError(
+            f"the weights are of a {found.__name__}, the model is a {wanted.__name__}; choose the "
+            "model of the file, or leave init_from out"
+        )
     own = model.state_dict()
-    fitting = {
-        name: value
-        for name, value in weights.items()
-        if name in own and own[name].shape == value.shape
-    }
-    if not any(name.startswith("backbone.") for name in fitting):
-        raise ValueError("none of the weights fits the model: is it of another architecture?")
-    model.load_state_dict(fitting, strict=False)
-    return [name for name in own if name not in fitting]
+    difference = compare(own, source.weights)
+    new = {*difference.missing, *difference.reshaped}
+    inside = [name for name in own if name.startswith("backbone.")]
+    fitting = [name for name in inside if name not in new]
+    if 2 * len(fitting) < len(inside):
+        raise ValueError(
+            f"only {len(fitting)} of the backbone's {len(inside)} weights fit: {difference}; give "
+            "the model the widths and depths of the file's"
+        )
+    kept = {name: source.weights[name] for name in own if name not in new}
+    model.load_state_dict(kept, strict=False)
+    return difference
 
 
-def _backbone_class(path: str) -> type[Backbone]:
-    """Find a backbone of pctx, or one of a module that is imported already."""
+def backbone_class(path: str) -> type[Backbone]:
+    """Find a backbone of pctx, or one of a module that is imported already.
+
+    Raises:
+        ValueError: there is none of that path.
+    """
     module_name, _, name = path.rpartition(".")
     if module_name.startswith("pctx.models."):
         module = import_module(module_name)
@@ -149,17 +166,3 @@ def _backbone_class(path: str) -> type[Backbone]:
     if not (isinstance(cls, type) and issubclass(cls, Backbone)):
         raise ValueError(f"the model names {path}, which is not a backbone")
     return cls
-
-
-def _difference(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
-    parts = []
-    if missing := [name for name in own if name not in given]:
-        parts.append(f"{len(missing)} missing ({missing[0]}, …)")
-    if strange := [name for name in given if name not in own]:
-        parts.append(f"{len(strange)} unexpected ({strange[0]}, …)")
-    shapes = [name for name in own if name in given and own[name].shape != given[name].shape]
-    if shapes:
-        name = shapes[0]
-        expected, found = tuple(own[name].shape), tuple(given[name].shape)
-        parts.append(f"{len(shapes)} of another shape ({name}: {found} for {expected}, …)")
-    return "; ".join(parts)

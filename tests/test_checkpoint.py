@@ -4,8 +4,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from pctx.checkpoint import fine_tune, load_checkpoint
-from tests.toy import toy_checkpoint, toy_cloud
+from pctx.checkpoint import build_model, fine_tune, load_checkpoint
+from pctx.data.features import FeatureSpec
+from pctx.data.labels import LabelSet
+from tests.toy import ARGUMENTS, BACKBONE, LABELS, toy_checkpoint, toy_cloud
 
 
 @pytest.fixture
@@ -82,14 +84,62 @@ def test_a_backbone_is_never_imported_from_elsewhere(file):
             broken.build()
 
 
-def test_fine_tuning_keeps_the_backbone_and_lists_what_is_new():
-    from pctx.checkpoint import build_model
-    from pctx.data.labels import LabelSet
-    from tests.toy import ARGUMENTS, BACKBONE
+OTHER_LABELS = LabelSet(names=("a", "b"), colors=((0, 0, 0),) * 2, raw=((1,), (2,)))
 
+
+def fresh(features=None, labels=LABELS, backbone=BACKBONE, **arguments):
+    torch.manual_seed(1)
+    features = features or toy_checkpoint().features
+    return build_model(backbone, {**ARGUMENTS, **arguments}, features, labels)
+
+
+def test_fine_tuning_to_other_classes_makes_the_head_new_and_nothing_else():
+    old, model = toy_checkpoint(), fresh(labels=OTHER_LABELS)
+    head = model.state_dict()["head.weight"].clone()
+    difference = fine_tune(model, old)
+    assert difference.lines() == [
+        "of another shape: head.weight (3, 8) for (2, 8)",
+        "of another shape: head.bias (3,) for (2,)",
+    ]
+    own = model.state_dict()
+    assert torch.equal(own["head.weight"], head)
+    assert all(torch.equal(own[name], old.weights[name]) for name in own if name[:4] != "head")
+
+
+def test_fine_tuning_to_other_channels_makes_the_stem_new():
+    model = fresh(FeatureSpec(fields=("height", "intensity")))
+    difference = fine_tune(model, toy_checkpoint())
+    assert list(difference.reshaped) == ["backbone.stem.conv.weight"]
+    assert difference.num_new == 1
+
+
+def test_fine_tuning_with_nothing_new_is_the_model_of_the_file():
+    old, model = toy_checkpoint(), fresh()
+    assert not fine_tune(model, old)
+    assert all(torch.equal(value, old.weights[name]) for name, value in model.state_dict().items())
+
+
+def test_fine_tuning_refuses_another_architecture_and_touches_nothing():
     old = toy_checkpoint()
-    other = LabelSet(names=("a", "b"), colors=((0, 0, 0),) * 2, raw=((1,), (2,)))
-    model = build_model(BACKBONE, ARGUMENTS, old.features, other)
-    assert fine_tune(model, old.weights) == ["head.weight", "head.bias"]
-    stem = "backbone.stem.conv.weight"
-    torch.testing.assert_close(model.state_dict()[stem], old.weights[stem])
+    narrow = {"channels": [8, 12], "num_heads": [1, 2], "strides": [2], "depths": [1, 1]}
+    litept = build_model(
+        "pctx.models.litept.LitePT",
+        {
+            **narrow,
+            "kinds": ["convolution", "attention"],
+            "decoder_channels": [8],
+            "decoder_depths": [0],
+            "decoder_kinds": ["convolution"],
+            "decoder_num_heads": [1],
+            "window_size": 32,
+        },
+        old.features,
+        LABELS,
+    )
+    before = {name: value.clone() for name, value in litept.state_dict().items()}
+    with pytest.raises(ValueError, match="are of a PointTransformerV3, the model is a LitePT"):
+        fine_tune(litept, old)
+    assert all(torch.equal(before[name], value) for name, value in litept.state_dict().items())
+    wide = fresh(channels=[16, 32], decoder_channels=[16])
+    with pytest.raises(ValueError, match="only 4 of the backbone's 81 weights fit: 78 of"):
+        fine_tune(wide, old)

@@ -25,7 +25,8 @@ def full_cloud(n=100, seed=0):
 
 
 EVERY = (
-    "coord", "sensor_coord", "height", "range", "shape", "color", "intensity", "normal", "returns", "omega",
+    "coord", "sensor_coord", "height", "range", "shape",
+    "color", "intensity", "normal", "returns", "omega",
 )  # fmt: skip
 
 
