@@ -31,6 +31,7 @@ class TrainConfig:
     threads: int | None
     resume: str | None
     init_from: str | None
+    freeze: str | None
 
 
 @dataclass

@@ -14,9 +14,10 @@ import typer
 from pctx.cli.config import UsageError, overrides_of, quoted, run_composed, value_of
 
 if TYPE_CHECKING:
+    import pytorch_lightning as pl
     from pytorch_lightning.loggers import CSVLogger
+    from torch import nn
 
-    from pctx.checkpoint import Checkpoint
     from pctx.engine.metrics import Scores
     from pctx.models.segmentor import Segmentor
 
@@ -34,13 +35,15 @@ pctx train -m seed=1,2,3
 
 pctx train resume=runs/ptv3_tiny-street/2026-01-31_12-00-00
 
+pctx train init_from=model.pt data=folder …     (fine-tuning; freeze=backbone trains the head alone)
+
 pctx train --cfg job     (shows the composed configuration)
 """
 
 
 _LAST = "checkpoints/last.ckpt"
-_LISTED = 8
-"""New weights that are named one by one."""
+_LISTED = 5
+"""New weights of a kind that are named one by one."""
 
 
 def train(context: typer.Context) -> None:
@@ -57,6 +60,7 @@ def fit(config: Any, run: Path) -> Scores:
 
     from pctx import checkpoint as checkpoints
     from pctx.data.loader import Pipeline
+    from pctx.engine.callbacks import Freeze, SaveModel
     from pctx.engine.datamodule import ScanDataModule
     from pctx.engine.segmentation import SegmentationModule
 
@@ -80,7 +84,10 @@ def fit(config: Any, run: Path) -> Scores:
     )
     arguments: Any = OmegaConf.to_container(config.model, resolve=True)
     backbone = arguments.pop("_target_")
-    model = checkpoints.build_model(backbone, arguments, pipeline.features, pipeline.labels)
+    try:
+        model = checkpoints.build_model(backbone, arguments, pipeline.features, pipeline.labels)
+    except ValueError as error:  # the model's own sentence about its arguments
+        raise UsageError(str(error)) from error
     if config.init_from:
         _start_from(config.init_from, model)
     module = SegmentationModule(
@@ -92,6 +99,7 @@ def fit(config: Any, run: Path) -> Scores:
         lr=config.optim.lr,
         weight_decay=config.optim.weight_decay,
         block_factor=config.optim.block_factor,
+        layer_decay=config.optim.layer_decay,
         seed=config.seed,
     )
     description = checkpoints.Checkpoint(
@@ -111,7 +119,10 @@ def fit(config: Any, run: Path) -> Scores:
         raise FileNotFoundError(f"{run}: nothing to resume, it has no checkpoints/last.ckpt")
     if resume is not None:
         _check_unfinished(run, resume, config.trainer.max_epochs)
-    trainer = _trainer(config, run, description, resume)
+    callbacks: list[pl.Callback] = [SaveModel(description, run)]
+    if config.freeze is not None:
+        callbacks.append(Freeze(_part(model, config.freeze)))
+    trainer = _trainer(config, run, callbacks, resume)
     try:
         trainer.fit(module, datamodule=datamodule, ckpt_path=resume, weights_only=False)
     except SystemExit:  # Lightning's way out of Ctrl-C
@@ -119,11 +130,11 @@ def fit(config: Any, run: Path) -> Scores:
     return _best(run, module)
 
 
-def _trainer(config: Any, run: Path, description: Checkpoint, resume: Path | None) -> Any:
+def _trainer(config: Any, run: Path, callbacks: list[pl.Callback], resume: Path | None) -> Any:
     from hydra.utils import instantiate
     from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint
 
-    from pctx.engine.callbacks import Curves, EpochLog, SaveModel
+    from pctx.engine.callbacks import Curves, EpochLog
 
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     terminal = sys.stderr.isatty()
@@ -134,7 +145,7 @@ def _trainer(config: Any, run: Path, description: Checkpoint, resume: Path | Non
     }
     best = ModelCheckpoint(filename="best", monitor="val/miou", mode="max", **keep)
     last = ModelCheckpoint(filename="last", **keep)
-    callbacks = [best, last, SaveModel(description, run), LearningRateMonitor("step"), Curves(run)]
+    callbacks = [best, last, *callbacks, LearningRateMonitor("step"), Curves(run)]
     if not terminal:
         callbacks.append(EpochLog())
     return instantiate(
@@ -215,13 +226,26 @@ def _best(run: Path, module: Any) -> Scores:
     return scores
 
 
+def _part(model: Segmentor, path: str) -> nn.Module:
+    """Find what `freeze` names: `backbone`, or a part of it such as `backbone.stem`."""
+    parts = dict(model.named_modules())
+    if not path or path not in parts:
+        raise UsageError(f"freeze={path}: the model has no such part; it has backbone and head")
+    return parts[path]
+
+
 def _start_from(path: str, model: Segmentor) -> None:
     from pctx.checkpoint import fine_tune, load_checkpoint
 
-    new = fine_tune(model, load_checkpoint(path).weights)
-    listed = ", ".join(new[:_LISTED]) + (", …" if len(new) > _LISTED else "")
-    share = f"{len(new)} of {len(model.state_dict())} weights are new"
-    log.info("weights from %s; %s: %s", path, share, listed or "none")
+    source = load_checkpoint(path)
+    try:
+        difference = fine_tune(model, source)
+    except ValueError as error:
+        raise ValueError(f"init_from={path}: {error}") from error
+    new, every = difference.num_new, len(model.state_dict())
+    log.info("weights from %s; %d of %d are new%s", path, new, every, ":" if difference else "")
+    for line in difference.lines(_LISTED):
+        log.info("  %s", line)
 
 
 def _with_resume(arguments: list[str]) -> list[str]:

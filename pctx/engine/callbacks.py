@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from torch import nn
 
 from pctx.checkpoint import Checkpoint
 from pctx.engine.figures import save_confusion, save_curves
@@ -52,6 +53,24 @@ class SaveModel(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from the best score of the stopped run."""
         self.best = state_dict["best"]
+
+
+class Freeze(pl.Callback):
+    """Keeps a part of a model as it is: no gradients, and norms that stay in evaluation mode.
+
+    With the backbone frozen, training fits the head alone (a linear probe).
+    """
+
+    def __init__(self, part: nn.Module) -> None:
+        self.part = part
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Take the gradients away, before the optimiser is made."""
+        self.part.requires_grad_(False)
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Leave training mode."""
+        self.part.eval()
 
 
 class EpochLog(pl.Callback):

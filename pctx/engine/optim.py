@@ -8,28 +8,74 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import OneCycleLR
 
+from pctx.models.segmentor import Segmentor
+from pctx.models.unet import UNet
+
 
 def parameter_groups(
-    model: nn.Module, *, weight_decay: float, lr: float, block_factor: float = 1.0
+    model: Segmentor,
+    *,
+    weight_decay: float,
+    lr: float,
+    block_factor: float = 1.0,
+    layer_decay: float = 1.0,
 ) -> list[dict[str, Any]]:
-    """Split the parameters: norms and biases do not decay; blocks learn at `block_factor` x lr.
+    """Split the parameters: norms and biases do not decay; parts learn at shares of the rate.
 
-    PTv3 is published with a tenth of the rate for its blocks (`block_factor=0.1`).
+    Args:
+        model: its frozen parameters are left out.
+        weight_decay: of the weights that are no norms or biases.
+        lr: the rate of the head.
+        block_factor: the share of the blocks; PTv3 is published with a tenth.
+        layer_decay: the share of each layer of a U-Net in the rate of the one nearer to the head
+            (see `depths_from_head`), for fine-tuning. (Clark et al., ELECTRA, 2020.)
+
+    Raises:
+        ValueError: a rate or share is not above 0, nothing is left to learn, or `layer_decay` is
+            not 1 and the backbone has no U-Net.
     """
-    if not lr > 0:
-        raise ValueError(f"optim.lr must be above 0, found {lr}")
-    groups: dict[tuple[bool, bool], dict[str, Any]] = {}
+    for name, value in (("lr", lr), ("block_factor", block_factor), ("layer_decay", layer_decay)):
+        if not value > 0:
+            raise ValueError(f"optim.{name} must be above 0, found {value}")
+    depths = {} if layer_decay == 1 else depths_from_head(model)
+    groups: dict[tuple[bool, float], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        decays, in_block = parameter.ndim > 1, ".blocks." in name
+        decays = parameter.ndim > 1
+        share = (block_factor if ".blocks." in name else 1.0) * layer_decay ** depths.get(name, 0)
         group = {
             "params": [],
             "weight_decay": weight_decay if decays else 0.0,
-            "lr": lr * (block_factor if in_block else 1.0),
+            "lr": lr * share,
         }
-        groups.setdefault((decays, in_block), group)["params"].append(parameter)
+        groups.setdefault((decays, share), group)["params"].append(parameter)
+    if not groups:
+        raise ValueError("every parameter is frozen, so nothing is left to learn")
     return list(groups.values())
+
+
+def depths_from_head(model: Segmentor) -> dict[str, int]:
+    """Number the layers of a U-Net from the head, 0, back to the points; give each parameter's.
+
+    A layer is a stage of the decoder, fine to coarse, then what lies between the two sides, then a
+    stage of the encoder with the step down to it, coarse to fine. What comes before all stages is
+    the last layer.
+
+    Raises:
+        ValueError: the backbone has no U-Net.
+    """
+    unet = next((part for part in model.backbone.modules() if isinstance(part, UNet)), None)
+    if unet is None:
+        raise ValueError(
+            f"optim.layer_decay needs a backbone with a U-Net, and {type(model.backbone).__name__} "
+            "has none; leave it at 1"
+        )
+    bottom = [] if unet.bottom is None else [unet.bottom]
+    deep = zip(reversed(unet.encoder[1:]), reversed(unet.down), strict=True)
+    layers = [model.head, *unet.decoder, *bottom, *map(nn.ModuleList, deep), unet.encoder[0]]
+    depth = {p: number for number, layer in enumerate(layers) for p in layer.parameters()}
+    return {name: depth.get(p, len(layers)) for name, p in model.named_parameters()}
 
 
 def one_cycle(

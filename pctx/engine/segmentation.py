@@ -69,6 +69,7 @@ class SegmentationModule(pl.LightningModule):
         lr: learning rate of the parameters outside the blocks.
         weight_decay: of weights that are no biases or norms.
         block_factor: the blocks' rate as a share of `lr`.
+        layer_decay: a layer's rate as a share of that of the layer nearer to the head.
         seed: of the shuffled curves.
     """
 
@@ -83,12 +84,14 @@ class SegmentationModule(pl.LightningModule):
         lr: float,
         weight_decay: float,
         block_factor: float = 1.0,
+        layer_decay: float = 1.0,
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.model, self.criterion, self.labels = model, criterion, labels
         self.make_optimizer, self.make_scheduler = optimizer, scheduler
-        self.lr, self.weight_decay, self.block_factor = lr, weight_decay, block_factor
+        self.lr, self.weight_decay = lr, weight_decay
+        self.block_factor, self.layer_decay = block_factor, layer_decay
         self.seed = seed
         self.confusion = Confusion(len(labels))
         self.scores: Scores | None = None
@@ -183,6 +186,7 @@ class SegmentationModule(pl.LightningModule):
             weight_decay=self.weight_decay,
             lr=self.lr,
             block_factor=self.block_factor,
+            layer_decay=self.layer_decay,
         )
         optimizer = self.make_optimizer(groups)
         steps = int(self.trainer.estimated_stepping_batches)

@@ -6,9 +6,11 @@ import json
 import pytest
 import torch
 
-from pctx.checkpoint import load_checkpoint
+from pctx.checkpoint import Checkpoint, build_model, load_checkpoint
+from pctx.data.cards import card
+from pctx.data.features import FeatureSpec
 from pctx.engine.callbacks import EpochLog
-from tests.toy import ARGUMENTS
+from tests.toy import ARGUMENTS, BACKBONE
 
 TOY = [
     "data.dataset.num_train=3",
@@ -146,3 +148,57 @@ def test_fine_tuning_starts_from_a_model(train, tmp_path):
 def test_a_batch_larger_than_the_set_trains_with_a_notice(train, tmp_path):
     train("trainer.max_epochs=1", "data.batch_size=8", "hydra.run.dir=run")
     assert (tmp_path / "run" / "model.pt").is_file()
+
+
+@pytest.fixture
+def street_model(tmp_path):
+    """A model file for simulated streets, not trained."""
+    features = FeatureSpec(fields=("height", "intensity", "range", "shape"))
+    labels = card("street").labels
+    arguments = {**ARGUMENTS, "mlp_ratio": 2.0}  # as ptv3_tiny has it
+    torch.manual_seed(5)
+    checkpoint = Checkpoint(
+        backbone=BACKBONE,
+        arguments=arguments,
+        labels=labels,
+        features=features,
+        grid_size=0.6,
+        weights=build_model(BACKBONE, arguments, features, labels).state_dict(),
+    )
+    checkpoint.save(tmp_path / "first.pt")
+    return checkpoint
+
+
+def test_a_linear_probe_leaves_the_backbone_as_it_is_to_the_byte(train, street_model, tmp_path):
+    train("trainer.max_epochs=1", "init_from=first.pt", "freeze=backbone", "hydra.run.dir=probe")
+    before, after = street_model.weights, load_checkpoint(tmp_path / "probe" / "model.pt").weights
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {"head.weight", "head.bias"}
+
+
+def test_fine_tuning_with_other_channels_lists_what_is_new(train, street_model, tmp_path):
+    train(
+        "trainer.max_epochs=1",
+        "hydra.run.dir=second",
+        "init_from=first.pt",
+        "data.features.fields=[height,intensity]",
+        "optim.layer_decay=0.8",
+    )
+    log = (tmp_path / "second" / "train.log").read_text()
+    assert "weights from first.pt; 1 of 83 are new:" in log
+    stem = "backbone.stem.conv.weight (8, 5, 5, 5, 8) for (8, 5, 5, 5, 2)"
+    assert f"of another shape: {stem}" in log
+
+
+@pytest.mark.parametrize(
+    ("overrides", "code", "words"),
+    [
+        (["model.strides=[2,2,2]"], 2, "strides must have 1 entries"),
+        (["freeze=bone"], 2, "freeze=bone: the model has no such part"),
+        (["init_from=first.pt", "model.channels=[16,32]"], 1, "init_from=first.pt: only"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_sentence(pctx, street_model, overrides, code, words):
+    found, _, err = pctx("train", *TOY, *overrides)
+    assert found == code
+    assert err.splitlines()[-1].startswith(f"pctx: {words}")
