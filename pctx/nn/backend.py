@@ -53,12 +53,21 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from pctx.geometry.kernel_map import KernelMap
+from pctx.nn.spconv_engine import (
+    spconv_agrees,
+    spconv_is_installed,
+    spconv_library,
+    spconv_suits,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
 
 ProductEngine = Literal["torch", "onednn"]
-ConvolutionEngine = Literal["torch"]
+ConvolutionEngine = Literal["torch", "spconv"]
+ConvolutionBackend = Literal["auto", "torch", "spconv"]
 AttentionEngine = Literal["plain", "sdpa"]
 AttentionBackend = Literal["auto", "plain", "sdpa"]
 SegmentEngine = Literal["torch", "torch_scatter"]
@@ -145,10 +154,34 @@ def attention_engine(
     return "plain" if key.shape[-2] < PLAIN_BELOW else "sdpa"
 
 
-def convolution_engine(feat: Float[Tensor, "n i"]) -> ConvolutionEngine:
-    """Choose the engine of submanifold convolutions over these features."""
-    del feat  # Plain torch serves every device and dtype.
-    return "torch"
+def convolution_engine(
+    feat: Float[Tensor, "n i"],
+    weight: Float[Tensor, "o k k k c"],
+    kernel_map: KernelMap,
+    backend: ConvolutionBackend = "auto",
+) -> ConvolutionEngine:
+    """Choose the engine of a sparse convolution.
+
+    Args:
+        feat: the rows read.
+        weight: of every tap.
+        kernel_map: the pairs.
+        backend: "torch"; "spconv", where it can compute this and agrees with plain products, else
+            torch; "auto": on a GPU likewise in float32, elsewhere torch, which is as fast.
+
+    Raises:
+        ValueError: if there is no such backend.
+        ImportError: if spconv is asked for and cannot be loaded.
+    """
+    if backend not in ("auto", "torch", "spconv"):
+        raise ValueError(f"backend must be auto, torch or spconv, found {backend}")
+    if backend == "spconv":
+        spconv_library()
+    wanted = backend == "spconv" or (
+        backend == "auto" and feat.device.type == "cuda" and feat.dtype == torch.float32
+    )
+    here = wanted and spconv_is_installed() and spconv_suits(feat, weight, kernel_map)
+    return "spconv" if here and spconv_agrees(feat.device) else "torch"
 
 
 def segment_engine(backend: SegmentBackend = "auto") -> SegmentEngine:
@@ -185,10 +218,19 @@ def engines() -> Mapping[str, str]:
         {
             "matrix products": "oneDNN" if _onednn_agrees() else "torch",
             "attention": "torch scaled_dot_product_attention",
-            "submanifold convolution": "torch",
+            "sparse convolution": _convolution_report(),
             "segment reductions": "torch, on CPUs faster than torch-scatter",
         }
     )
+
+
+def _convolution_report() -> str:
+    if not spconv_is_installed():
+        return "torch; spconv would be faster on a GPU: pip install spconv-cu120 or spconv-cu126"
+    if not torch.cuda.is_available():
+        return "torch; spconv is here, for GPUs"
+    agrees = spconv_agrees(torch.device("cuda"))
+    return "spconv on the GPU" if agrees else "torch, as the spconv that is here disagrees with it"
 
 
 class _OneDNNLinear(torch.autograd.Function):

@@ -1,7 +1,7 @@
 """Sparse convolutions on a kernel map: submanifold, strided, and the inverse of a strided one.
 
 n voxels, m coarse voxels, i input channels, o output channels. Names and layouts of the parameters
-are spconv's, so that state dicts move both ways.
+are spconv's, so that state dicts move both ways; `backend` is told in `backend.convolution_engine`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pctx.geometry.kernel_map import KernelMap
+from pctx.nn.backend import ConvolutionBackend, convolution_engine
+from pctx.nn.spconv_engine import convolve_by_spconv
 from pctx.nn.tap_convolution import convolve_by_tap
 
 
@@ -27,7 +29,14 @@ class _SparseConvolution(nn.Module, ABC):
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: int, bias: bool, groups: int = 1
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        bias: bool,
+        *,
+        groups: int = 1,
+        backend: ConvolutionBackend,
     ):
         super().__init__()
         if groups < 1 or in_channels % groups or out_channels % groups:
@@ -36,7 +45,7 @@ class _SparseConvolution(nn.Module, ABC):
                 f"found {groups}"
             )
         k = self.kernel_size = kernel_size
-        self.in_channels, self.groups = in_channels, groups
+        self.in_channels, self.groups, self.backend = in_channels, groups, backend
         self.weight = nn.Parameter(torch.empty(out_channels, k, k, k, in_channels // groups))
         self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()
@@ -71,10 +80,10 @@ class _SparseConvolution(nn.Module, ABC):
             bias = None if bias is None else bias.to(dtype)
         with torch.autocast(device, enabled=False):
             if self.groups == 1 or self.groups == self.in_channels == len(weight):
-                out = convolve_by_tap(feat, weight, kernel_map)
+                out = _convolve(feat, weight, kernel_map, self.backend)
             else:
                 parts = zip(feat.chunk(self.groups, 1), weight.chunk(self.groups), strict=True)
-                out = torch.cat([convolve_by_tap(x, w, kernel_map) for x, w in parts], 1)
+                out = torch.cat([_convolve(*part, kernel_map, self.backend) for part in parts], 1)
             return out if bias is None else out + bias
 
     def extra_repr(self) -> str:
@@ -103,10 +112,13 @@ class SubmanifoldConv3d(_SparseConvolution):
         *,
         dilation: int = 1,
         groups: int = 1,
+        backend: ConvolutionBackend = "auto",
     ):
         if kernel_size < 1 or kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd and at least 1, found {kernel_size}")
-        super().__init__(in_channels, out_channels, kernel_size, bias, groups)
+        super().__init__(
+            in_channels, out_channels, kernel_size, bias, groups=groups, backend=backend
+        )
         self.dilation = dilation
 
     def forward(self, feat: Float[Tensor, "n i"], kernel_map: KernelMap) -> Float[Tensor, "n o"]:
@@ -136,8 +148,10 @@ class SparseConv3d(_SparseConvolution):
         kernel_size: int,
         stride: int = 2,
         bias: bool = True,
+        *,
+        backend: ConvolutionBackend = "auto",
     ):
-        super().__init__(in_channels, out_channels, kernel_size, bias)
+        super().__init__(in_channels, out_channels, kernel_size, bias, backend=backend)
         self.stride = stride
 
     def forward(self, feat: Float[Tensor, "n i"], kernel_map: KernelMap) -> Float[Tensor, "m o"]:
@@ -159,8 +173,16 @@ class SparseInverseConv3d(_SparseConvolution):
     weight[:, i, j, l] takes the coarse voxel (X, Y, Z) to the voxel (stride * X - padding + i, …).
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, bias: bool = True):
-        super().__init__(in_channels, out_channels, kernel_size, bias)
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        bias: bool = True,
+        *,
+        backend: ConvolutionBackend = "auto",
+    ):
+        super().__init__(in_channels, out_channels, kernel_size, bias, backend=backend)
 
     def forward(self, feat: Float[Tensor, "m i"], kernel_map: KernelMap) -> Float[Tensor, "n o"]:
         """Convolve over the pairs of the `strided_map` that led to the coarse voxels, turned round.
@@ -171,3 +193,11 @@ class SparseInverseConv3d(_SparseConvolution):
         if kernel_map.stride == 1:
             raise ValueError("the kernel map has stride 1; an inverse goes back over a strided map")
         return self._convolve(feat, kernel_map.turned())
+
+
+def _convolve(
+    feat: Tensor, weight: Tensor, kernel_map: KernelMap, backend: ConvolutionBackend
+) -> Tensor:
+    engine = convolution_engine(feat, weight, kernel_map, backend)
+    convolve = convolve_by_spconv if engine == "spconv" else convolve_by_tap
+    return convolve(feat, weight, kernel_map)
