@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from pctx.data.prepare import voxelize
     from pctx.geometry.points import PointBatch, PointCloud, pack
     from pctx.inference.predictor import Predictor
-    from pctx.models.factory import create_model, list_models
+    from pctx.models.classifier import Classifier
+    from pctx.models.factory import create_backbone, create_model, list_models
     from pctx.vis.render import render
     from pctx.vis.viewer import show
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Classifier",
     "FeatureSpec",
     "LabelSet",
     "PointBatch",
@@ -28,6 +30,7 @@ __all__ = [
     "Prediction",
     "Predictor",
     "__version__",
+    "create_backbone",
     "create_model",
     "list_models",
     "load_checkpoint",
@@ -48,7 +51,8 @@ _HOMES = {
     "pctx.data.prepare": ("voxelize",),
     "pctx.geometry.points": ("PointBatch", "PointCloud", "pack"),
     "pctx.inference.predictor": ("Predictor",),
-    "pctx.models.factory": ("create_model", "list_models"),
+    "pctx.models.classifier": ("Classifier",),
+    "pctx.models.factory": ("create_backbone", "create_model", "list_models"),
     "pctx.vis.render": ("render",),
     "pctx.vis.viewer": ("show",),
 }

@@ -1,6 +1,6 @@
 """Segmentor: a backbone and a head that names every point.
 
-n points.
+n points, c channels.
 """
 
 from __future__ import annotations
@@ -44,12 +44,27 @@ class Segmentor(nn.Module):
         Raises:
             ValueError: if the points carry another number of channels than the backbone reads.
         """
-        channels = points.feat.shape[1]
-        if channels != self.backbone.in_channels:
-            raise ValueError(
-                f"the points carry {channels} channels, the model reads "
-                f"{self.backbone.in_channels}; prepare them with the model's own features"
-            )
+        return self.head(self.features(points, hierarchy))
+
+    def features(
+        self, points: PointBatch, hierarchy: Hierarchy | None = None
+    ) -> Float[Tensor, "n c"]:
+        """Compute what the head reads: the backbone's row of every point.
+
+        Arguments and errors are those of `forward`.
+        """
+        check_channels(points, self.backbone)
         if hierarchy is None:
             hierarchy = self.backbone.plan(points)
-        return self.head(self.backbone(points.feat, hierarchy))
+        feat: Tensor = self.backbone(points.feat, hierarchy)
+        return feat
+
+
+def check_channels(points: PointBatch, backbone: Backbone) -> None:
+    """Raise a ValueError if points carry another number of channels than a backbone reads."""
+    channels = points.feat.shape[1]
+    if channels != backbone.in_channels:
+        raise ValueError(
+            f"the points carry {channels} channels, the model reads {backbone.in_channels}; "
+            "prepare them with the model's own features"
+        )
