@@ -61,7 +61,7 @@ def attention_map(
     """
     require_row(points, query)
     number = find_layer(list_layers(model), layer).number
-    run = record(model, points, only=number)
+    run = record(model, points, keep=(number,))
     chosen = run.layers[number]
     row = pooled_into(query, run.levels, chosen.level)
     (heard,) = attention_of(chosen, points.offsets.new_tensor([row]))
@@ -88,8 +88,8 @@ def attention_rollout(model: Segmentor, points: PointBatch, query: int) -> Float
 
     From the last layer to the first r <- r (A + I) / 2, with A the mean of the heads, and r at
     first 1 at the query (Abnar and Zuidema, Quantifying Attention Flow in Transformers, 2020). It
-    is a row vector that is carried, window by window; where a U-Net joins both ways, each gets
-    half. See `relevance.carried`.
+    is a row vector that is carried, window by window; where two ways join, as in a U-Net, each
+    gets half. See `relevance.carried`.
 
     Args:
         model: in evaluation mode.

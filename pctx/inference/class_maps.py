@@ -23,6 +23,7 @@ from pctx.inference.inside import (
     feature_module,
     find_layer,
     list_layers,
+    listen,
     place,
     record,
     require_evaluation,
@@ -44,7 +45,7 @@ def class_map(
     of its rows: who was listened to, by whomever. Through all layers, from the last to the first,
     r <- r + r E, with r at first 1 at the points of the score; the map is what r gains (Chefer et
     al., Generic Attention-model Explainability, 2021, equations 5 and 6). See `relevance.carried`;
-    both ways into a join of a U-Net get all. The forward takes as much memory as in training; the
+    each way into a join gets all. The forward takes as much memory as in training; the
     gradients by attention are computed a few windows at a time.
 
     Args:
@@ -60,7 +61,7 @@ def class_map(
     """
     only = None if layer is None else find_layer(list_layers(model), layer).number
     with torch.enable_grad():
-        run = record(model, _differentiable(points), only)
+        run = record(model, _differentiable(points), None if only is None else (only,))
         asked = _asked(points, run.logits, class_number, rows)
         layers = run.layers if only is None else run.layers[only : only + 1]
         slopes = torch.autograd.grad(
@@ -112,7 +113,7 @@ def grad_cam(
     hook = module.register_forward_hook(lambda _module, _inputs, output: outputs.append(output))
     try:
         with torch.enable_grad():
-            logits = model(_differentiable(points), hierarchy)
+            layers, logits = listen(model, _differentiable(points), hierarchy, keep=())
     finally:
         hook.remove()
     asked = _asked(points, logits, class_number, rows)
@@ -120,6 +121,9 @@ def grad_cam(
         raise ValueError(f"{name} gives no rows of features, one a point")
     feat = outputs[-1]
     level, _ = place(model, module, name, hierarchy, len(feat))
+    for each in layers:  # levels may have as many points: what attends inside knows its own
+        if each.name.startswith(f"{name}.") and len(each.output) == len(feat):
+            level = each.level
     (slope,) = torch.autograd.grad(logits[asked, class_number].sum(), feat)
     value = (feat.detach() @ slope.mean(0)).relu()
     value = value / value.max().clamp_min(torch.finfo(value.dtype).tiny)

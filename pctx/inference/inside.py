@@ -6,6 +6,7 @@ n points of a layer, c channels.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Container
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
@@ -52,17 +53,17 @@ class Run:
     Attributes:
         levels: those of its plan.
         layers: its attention layers, in the order of execution.
-        unet: whether each level of a decoder joins the encoder's features of that level.
+        joins: the levels where what the way down gave is added on the way back.
         logits: of the model.
     """
 
     levels: tuple[Level, ...]
     layers: tuple[Layer, ...]
-    unet: bool
+    joins: tuple[int, ...]
     logits: Float[Tensor, "n classes"]
 
 
-def record(model: Segmentor, points: PointBatch, only: int | None = None) -> Run:
+def record(model: Segmentor, points: PointBatch, keep: Container[int] | None = None) -> Run:
     """Run a model and note what its attention layers were given and gave.
 
     Every `Attentive` module is a layer, unless it is part of another. Beside the forward's own,
@@ -72,22 +73,38 @@ def record(model: Segmentor, points: PointBatch, only: int | None = None) -> Run
     Args:
         model: in evaluation mode.
         points: packed voxels.
-        only: number of the one layer whose inputs are kept; None keeps all.
+        keep: numbers of the layers whose inputs are kept; None keeps all.
 
     Raises:
         ValueError: the model is in training mode, or has no attention to look into.
     """
     require_evaluation(model)
     hierarchy = model.backbone.plan(points)
+    layers, logits = listen(model, points, hierarchy, keep)
+    if not layers:
+        raise ValueError(f"{type(model.backbone).__name__} has no attention layers to look into")
+    joins = model.backbone.joins
+    return Run(
+        levels=hierarchy.levels,
+        layers=layers,
+        joins=tuple(range(len(hierarchy.levels) - 1)) if joins is None else joins,
+        logits=logits,
+    )
+
+
+def listen(
+    model: Segmentor, points: PointBatch, hierarchy: Hierarchy, keep: Container[int] | None = None
+) -> tuple[tuple[Layer, ...], Float[Tensor, "n classes"]]:
+    """Run a model along a plan; give its attention layers, if any, and its logits; see `record`."""
     layers: list[Layer] = []
 
     def note(name: str, module: nn.Module, args: Any, options: Any, output: Tensor) -> None:
         assert isinstance(module, Attentive)
-        level, decoder = place(model, module, name, hierarchy, len(output))
+        bound = inspect.signature(module.forward).bind(*args, **options)
+        assert not bound.kwargs, f"{name} has inputs by keyword only"
+        level, decoder = place(model, module, name, hierarchy, len(output), bound.args)
         kept: tuple[Any, ...] = ()
-        if only in (None, len(layers)):
-            bound = inspect.signature(module.forward).bind(*args, **options)
-            assert not bound.kwargs, f"{name} has inputs by keyword only"
+        if keep is None or len(layers) in keep:
             kept = tuple(each.detach() if isinstance(each, Tensor) else each for each in bound.args)
         layers.append(
             Layer(
@@ -106,11 +123,7 @@ def record(model: Segmentor, points: PointBatch, only: int | None = None) -> Run
             hook = lambda module, *seen, name=name: note(name, module, *seen)  # noqa: E731
             hooks.enter_context(module.register_forward_hook(hook, with_kwargs=True))
         logits = model(points, hierarchy)
-    if not layers:
-        raise ValueError(f"{type(model.backbone).__name__} has no attention layers to look into")
-    unet = _unet(model)
-    joins = unet is not None and len(unet.decoder) > 0
-    return Run(levels=hierarchy.levels, layers=tuple(layers), unet=joins, logits=logits)
+    return tuple(layers), logits
 
 
 def list_layers(model: Segmentor) -> tuple[Layer, ...]:
@@ -188,11 +201,17 @@ def describe_layers(layers: tuple[Layer, ...]) -> str:
 
 
 def place(
-    model: Segmentor, module: nn.Module, name: str, hierarchy: Hierarchy, rows: int
+    model: Segmentor,
+    module: nn.Module,
+    name: str,
+    hierarchy: Hierarchy,
+    rows: int,
+    inputs: tuple[Any, ...] = (),
 ) -> tuple[int, bool]:
     """Say on which level a module works, and whether on a U-Net's way back.
 
-    In a U-Net the stage says so, elsewhere the number of rows.
+    In a U-Net the stage says so, elsewhere the windows or neighbours among the inputs if they are
+    a level's, else the number of rows.
 
     Args:
         model: that the module is part of.
@@ -200,6 +219,7 @@ def place(
         name: its own.
         hierarchy: the plan it ran along.
         rows: that it gave.
+        inputs: that it was given.
 
     Raises:
         ValueError: no level has so many points.
@@ -213,6 +233,9 @@ def place(
         for level, decoder, stage in stages:
             if any(module is part for part in stage.modules()):
                 return level, decoder
+    for level, each in enumerate(hierarchy.levels):
+        if any(given is own for given in inputs for own in (*each.windows, each.neighbors) if own):
+            return level, False
     for level, each in enumerate(hierarchy.levels):
         if each.num_points == rows:
             return level, False

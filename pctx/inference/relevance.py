@@ -34,17 +34,17 @@ def carried(
         run: the forward pass.
         relevance: of the result.
         step: through a layer.
-        joined: what each of the two ways gets that meet where the decoder of a U-Net joins the
-            encoder's features; 0.5 keeps the sum.
+        joined: what each of the two ways gets that meet where the features of a level are added on
+            the way back; 0.5 keeps the sum.
     """
-    top = len(run.levels) - 1 if run.unet else max(layer.level for layer in run.layers)
+    top = len(run.levels) - 1
     skips: list[Tensor] = []
     for level in range(top + 1):
         for layer in _stage(run, level, decoder=True):
             relevance = step(layer, relevance)
         if level < top:
-            skips.append(relevance * joined if run.unet else torch.zeros_like(relevance))
-            relevance = relevance * joined if run.unet else relevance
+            skips.append(relevance * (joined if level in run.joins else 0))
+            relevance = relevance * (joined if level in run.joins else 1)
             relevance = _collected(relevance, run.levels, level)
     for level in range(top, -1, -1):
         for layer in _stage(run, level, decoder=False):

@@ -23,11 +23,14 @@ class Backbone(nn.Module, ABC):
         in_channels: channels it reads.
         out_channels: channels it gives.
         out_level: the level whose rows `forward` gives; 0 where every point gets one.
+        joins: the levels where what the way down gave is added on the way back; None for all but
+            the coarsest. It serves those who look inside.
     """
 
     in_channels: int
     out_channels: int
     out_level: int = 0
+    joins: tuple[int, ...] | None = None
 
     @abstractmethod
     def plan(self, points: PointBatch, generator: torch.Generator | None = None) -> Hierarchy:

@@ -93,6 +93,7 @@ class OctFormer(Backbone):
         self.window_size, self.dilations = window_size, (1, dilation)
         self.stem_levels, self.published = stem_levels, published
         self.octree_depth, self.octree_scale = octree_depth, octree_scale
+        self.joins = tuple(range(1 + stem_levels, stem_levels + len(channels)))  # the pyramid
 
         def stage(width: int, heads: int, drops: Sequence[float]) -> Stage:
             return Stage(

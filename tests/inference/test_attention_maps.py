@@ -1,5 +1,7 @@
 """Attention maps and rollout: against dense matrices, and what must hold whatever the model."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,8 +10,8 @@ from pctx.data.prepare import prepare
 from pctx.geometry.hierarchy import Hierarchy
 from pctx.geometry.points import PointCloud
 from pctx.inference.attention_maps import attention_map, attention_rollout
-from pctx.inference.inside import list_layers
-from pctx.inference.relevance import copied, on_raw_points, parents, spread
+from pctx.inference.inside import list_layers, record
+from pctx.inference.relevance import carried, copied, on_raw_points, parents, spread
 from pctx.models.factory import create_model, list_models
 from pctx.models.segmentor import Segmentor
 from tests.inference.attentive_models import (
@@ -166,6 +168,26 @@ def test_a_coarse_value_is_shared_or_copied():
     assert torch.equal(copied(coarse, levels, 1), coarse[cluster])
     torch.testing.assert_close(spread(coarse, levels, 1), coarse @ pooling_matrices(levels)[1])
     assert torch.equal(spread(coarse, levels, 0), coarse)
+
+
+@pytest.mark.parametrize(("joins", "share"), [((0,), 0.5), ((), 0.0)])
+def test_where_nothing_is_added_on_the_way_back_all_went_through_the_coarse_level(joins, share):
+    model, points = toy_unet(), random_batch([60])
+    with torch.no_grad():
+        run = replace(record(model, points), joins=joins)
+    start = torch.rand(60)
+    up, down = pooling_matrices(run.levels)
+    found = carried(run, start, lambda _, relevance: relevance, joined=0.5)
+    torch.testing.assert_close(found, share * start + (1 - share) * start @ up @ down)
+
+
+def test_levels_of_as_many_points_are_told_apart():
+    torch.manual_seed(0)
+    model = create_model("octformer_tiny", 4, 3).eval()
+    levels = [layer.level for layer in list_layers(model)]  # on a single point
+    with torch.no_grad():
+        assert levels == [layer.level for layer in record(model, random_batch([200])).layers]
+    assert levels == sorted(levels) and len(set(levels)) > 1
 
 
 def test_a_plan_that_does_not_say_how_it_pools_is_refused():

@@ -178,7 +178,7 @@ def test_layers_are_numbered_as_they_run():
     assert [layer.number for layer in run.layers] == [0, 1, 2, 3]
     assert [layer.level for layer in run.layers] == [0, 0, 1, 0]
     assert [layer.decoder for layer in run.layers] == [False, False, False, True]
-    assert run.unet
+    assert run.joins == (0,)
     assert describe_layers(run.layers) == (
         "0 to 1 on level 0, 2 on level 1, 3 on level 0 of the decoder"
     )
@@ -194,7 +194,7 @@ def test_recording_changes_neither_the_result_nor_the_model():
 
 
 def test_only_the_inputs_asked_for_are_kept():
-    run = record(toy_unet(), random_batch([60]), only=2)
+    run = record(toy_unet(), random_batch([60]), keep=(2,))
     assert [len(layer.inputs) > 0 for layer in run.layers] == [False, False, True, False]
 
 
