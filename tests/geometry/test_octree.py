@@ -57,7 +57,7 @@ def test_the_first_level_has_the_rows_of_the_batch():
 
 
 def test_points_of_one_leaf_become_one_node():
-    leaf = torch.tensor([[1, 0, 0], [0, 3, 1], [1, 0, 0], [1, 0, 0]])
+    leaf = torch.tensor([[1, 0, 0], [0, 3, 1], [1, 0, 0], [0, 3, 1]])
     points = PointBatch(
         coord=torch.arange(12.0).view(4, 3),
         grid_coord=leaf,
@@ -65,8 +65,8 @@ def test_points_of_one_leaf_become_one_node():
         offsets=torch.tensor([0, 3, 4]),
     )
     fine, coarse = octree_levels(points, leaf, 1)
-    # Code 12 + 1 of the second point of the first cloud comes after code 4.
-    assert coarse.grid_coord.tolist() == [[1, 0, 0], [0, 3, 1], [1, 0, 0]]
+    # Codes 4 and 19; the second cloud begins with the code that the first ends with.
+    assert coarse.grid_coord.tolist() == [[1, 0, 0], [0, 3, 1], [0, 3, 1]]
     assert fine.pooling.cluster.tolist() == [0, 1, 0, 2]
     assert coarse.coord.tolist() == [[3, 4, 5], [3, 4, 5], [9, 10, 11]]
 
