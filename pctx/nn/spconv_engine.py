@@ -74,6 +74,12 @@ def spconv_suits(
 @cache
 def spconv_agrees(device: torch.device) -> bool:
     """Try spconv once on a device, value and gradients, against plain products."""
+    # The first convolution may be one without gradients.
+    with torch.inference_mode(False), torch.enable_grad():
+        return _agrees(device)
+
+
+def _agrees(device: torch.device) -> bool:
     generator = torch.Generator().manual_seed(0)
     source = torch.randperm(64, generator=generator)[:40]
     pairs = KernelMap(
@@ -91,17 +97,18 @@ def spconv_agrees(device: torch.device) -> bool:
     for tap, (start, stop) in enumerate(pairwise(pairs.starts)):
         rows = feat[pairs.source[start:stop]] @ weight.flatten(1, 3)[:, tap].t()
         expected = expected.index_add(0, pairs.target[start:stop], rows)
-    inputs = (feat, weight)
+
+    def results(out: Tensor) -> tuple[Tensor, ...]:
+        return out, *torch.autograd.grad(out.sin().sum(), (feat, weight))
+
     try:
-        found = convolve_by_spconv(feat, weight, pairs)
-        results = zip(
-            (found, *torch.autograd.grad(found.sin().sum(), inputs)),
-            (expected, *torch.autograd.grad(expected.sin().sum(), inputs)),
-            strict=True,
-        )
-        return all(torch.allclose(ours, plain, rtol=1e-4, atol=1e-4) for ours, plain in results)
+        found = results(convolve_by_spconv(feat, weight, pairs))
     except (ImportError, RuntimeError):  # built for another machine, or changed
         return False
+    return all(
+        torch.allclose(ours, plain, rtol=1e-4, atol=1e-4)
+        for ours, plain in zip(found, results(expected), strict=True)
+    )
 
 
 def convolve_by_spconv(

@@ -172,6 +172,14 @@ def test_a_spconv_that_computes_otherwise_is_not_used(monkeypatch):
     assert spconv_engine.spconv_agrees(CPU)
 
 
+@pytest.mark.usefixtures("spconv")
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_spconv_is_found_to_agree_where_no_gradient_is_wanted(mode):
+    spconv_engine.spconv_agrees.cache_clear()
+    with mode():
+        assert spconv_engine.spconv_agrees(CPU)
+
+
 def test_auto_is_torch_on_a_cpu():
     pairs, weight = kernel_map(*random_voxels([20]), 3), torch.zeros(4, 3, 3, 3, 4)
     assert backend.convolution_engine(torch.zeros(20, 4), weight, pairs) == "torch"
