@@ -69,23 +69,20 @@ class Swin3D(Backbone):
         depths: blocks of each encoder stage.
         num_heads: of each level.
         window_edges: of the cubes, in voxels of their level; one number, or one a level.
-        window_size: the most points a window, to bound memory, which grows with its square; a cube
-            of more is split. None holds every cube whole, as published.
-        strides: voxels merged an axis between a level and the next, any integers from 2; the first
-            is 3 on ScanNet, 2 on S3DIS.
+        window_size: the most points a window, as memory grows with its square; a cube of more is
+            split. None holds every cube whole, as published.
+        strides: voxels merged an axis between a level and the next, from 2; on S3DIS all are 2.
         num_neighbors: fine points near a coarse one, whose largest features it takes.
         quant: steps of a voxel's edge that offsets are told apart by.
         decoder_depths: blocks of each decoder stage; 0 is the released "linear" up-sampling, 1 its
             "linear_attn".
         mlp_ratio: hidden channels of a block's MLP over its channels.
-        drop_path: share of clouds that the encoder's last block leaves out in training; rises
-            from 0.
+        drop_path: share of clouds that the encoder's last block leaves out; rises from 0.
         decoder_drop_path: that of every block of the decoder.
         checkpoint: keep the input of each block only, and compute it again in the backward.
 
     Raises:
-        ValueError: if the numbers a level disagree in how many levels there are, or one does not
-            fit.
+        ValueError: if the numbers a level disagree in how many levels there are, or do not fit.
     """
 
     def __init__(
@@ -264,10 +261,9 @@ class KNNDown(nn.Module):
         assert around is not None
         m, k = around.index.shape
         hidden = self.linear(self.norm(feat))
-        rows = hidden.index_select(0, around.index.flatten()).view(m, k, hidden.shape[1])
-        if around.valid is not None:
-            rows = rows.masked_fill(~around.valid[..., None], -torch.inf)
-        return rows.amax(1)
+        # Masked places name a point of the cloud: where there are any, all points are near.
+        rows = hidden.index_select(0, around.index.flatten())
+        return rows.view(m, k, hidden.shape[1]).amax(1)
 
 
 class DecoderStage(nn.Module):
