@@ -259,8 +259,7 @@ class Block(nn.Module):
         if self.transformer is None:
             return feat
         windows = level.windows[self.curve % len(level.windows)]
-        mixed: Tensor = self.transformer(feat, level.offsets, level.grid_coord, windows)
-        return mixed
+        return self.transformer(feat, level.offsets, level.grid_coord, windows)
 
 
 class DecoderStage(nn.Module):

@@ -257,8 +257,7 @@ class Block(nn.Module):
         feat = feat + self.encoding(feat, level.kernel_maps[KERNEL])
         windows = level.windows[self.turn]
         bias = self.relative_bias(level.grid_coord, windows)
-        mixed: Tensor = self.transformer(feat, level.offsets, windows, bias)
-        return mixed
+        return self.transformer(feat, level.offsets, windows, bias)
 
 
 class Downsample(nn.Module):
