@@ -50,8 +50,7 @@ class OctFormer(Backbone):
         num_heads: of each stage.
         window_size: nodes in a window.
         dilation: of the windows of every second block.
-        stem_levels: levels from the leaves to the first stage, within whose nodes features differ
-            little; with 0, for leaves as coarse as a LiDAR's, the leaves are its nodes.
+        stem_levels: levels from the leaves to the first stage; 0 makes the leaves its nodes.
         pyramid_channels: of the pyramid, and of the result.
         mlp_ratio: hidden channels of a block's MLP over its channels.
         drop_path: share of clouds that the last block leaves out in training; rises from 0.
