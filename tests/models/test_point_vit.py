@@ -129,6 +129,20 @@ def test_a_patch_takes_the_largest_of_its_points():
         torch.testing.assert_close(row, expected, **CLOSE)
 
 
+@torch.no_grad()
+def test_points_add_what_their_patch_has_learnt_to_what_they_are():
+    model, batch = toy(), placed([[0, 0, 0], [1, 2, 3], [3, 2, 3]])
+    level, patches = model.plan(batch).levels
+    points = model.points(batch.feat, level)
+    hidden = model.patches(points, level.pooling) + model.position(torch.zeros(1, 3))
+    for block in model.blocks:
+        hidden = block(hidden, patches.offsets, patches.windows[0])
+    joined = points + model.back.up(model.norm(hidden))
+    expected = joined + model.back.mlp(model.back.norm(joined))
+    told = model(batch.feat, model.plan(batch))
+    torch.testing.assert_close(told, expected, **CLOSE)
+
+
 def test_a_learned_position_is_learned():
     model, batch = toy(position="coordinate_mlp").train(), random_batch([200])
     model(batch.feat, model.plan(batch)).square().sum().backward()
