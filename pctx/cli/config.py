@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -135,6 +136,24 @@ def quoted(key: str, value: str | Path) -> str:
     """Make an override that sets a key to any text."""
     text = str(value).replace("'", "\\'")
     return f"{key}='{text}'"
+
+
+def named_numbers(flag: str, pairs: Sequence[str]) -> dict[str, float]:
+    """Read the FIELD=NUMBER pairs of a flag.
+
+    Raises:
+        UsageError: one is something else; infinite and undefined numbers are.
+    """
+    values = {}
+    for pair in pairs:
+        name, _, text = pair.partition("=")
+        try:
+            values[name] = float(text)
+        except ValueError:
+            values[name] = math.nan
+        if not name or not math.isfinite(values[name]):
+            raise UsageError(f"{flag} takes FIELD=NUMBER, such as intensity=0; found {pair!r}")
+    return values
 
 
 def overrides_of(run: Path) -> list[str]:

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 import typer
 
-from pctx.cli import benchmark, demo, doctor, evaluate, info, predict, train, view
+from pctx.cli import benchmark, convert, demo, doctor, evaluate, info, predict, train, view
 from pctx.cli.config import TrainConfig, UsageError, unquoted
 
 app = typer.Typer(
@@ -39,6 +39,7 @@ app.command(epilog=evaluate.EXAMPLES, context_settings=_OVERRIDES, options_metav
 )
 app.command(epilog=predict.EXAMPLES)(predict.predict)
 app.command(epilog=view.EXAMPLES)(view.view)
+app.command(epilog=convert.EXAMPLES)(convert.convert)
 app.command(epilog=info.EXAMPLES)(info.info)
 app.add_typer(benchmark.app, name="benchmark")
 app.command()(doctor.doctor)

@@ -42,11 +42,13 @@ def test_help_is_fast_and_imports_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-    for command in ("train", "evaluate", "predict", "view", "info", "doctor", "demo"):
+    for command in ("train", "evaluate", "predict", "view", "convert", "info", "doctor", "demo"):
         assert command in done.stdout
 
 
-@pytest.mark.parametrize("command", ["train", "predict", "view", "info", "evaluate", "demo"])
+@pytest.mark.parametrize(
+    "command", ["train", "predict", "view", "info", "evaluate", "demo", "convert"]
+)
 def test_every_command_shows_examples(pctx, command):
     code, out, _ = pctx(command, "--help")
     assert code == 0
