@@ -103,7 +103,7 @@ def _agrees(device: torch.device) -> bool:
 
     try:
         found = results(convolve_by_spconv(feat, weight, pairs))
-    except (ImportError, RuntimeError):  # built for another machine, or changed
+    except (ImportError, AttributeError, TypeError, RuntimeError):  # of another machine, or changed
         return False
     return all(
         torch.allclose(ours, plain, rtol=1e-4, atol=1e-4)
@@ -123,11 +123,29 @@ def convolve_by_spconv(
     return rows.to(feat.dtype)
 
 
+def lay_out(kernel_map: KernelMap) -> tuple[Tensor, Tensor]:
+    """Lay a map out as spconv does: (sources and targets, t, most pairs of a tap), and the counts.
+
+    A submanifold map's centre tap is left out, as spconv knows it.
+    """
+    spans = list(pairwise(kernel_map.starts))
+    if kernel_map.stride == 1:
+        spans[len(spans) // 2] = (0, 0)
+    counts = [stop - start for start, stop in spans]
+    pairs = torch.full(
+        (2, len(spans), max(1, *counts)), -1, dtype=torch.int32, device=kernel_map.source.device
+    )
+    for tap, (start, stop) in enumerate(spans):
+        pairs[0, tap, : stop - start] = kernel_map.source[start:stop]
+        pairs[1, tap, : stop - start] = kernel_map.target[start:stop]
+    return pairs, torch.tensor(counts, dtype=torch.int32, device=pairs.device)
+
+
 class _SpconvConvolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, feat: Tensor, weight: Tensor, kernel_map: KernelMap) -> Tensor:
         ops = spconv_library()
-        pairs, counts = _pairs(kernel_map)
+        pairs, counts = lay_out(kernel_map)
         feat, weight = feat.contiguous(), weight.contiguous()
         ctx.save_for_backward(feat, weight, pairs, counts)
         ctx.submanifold = kernel_map.stride == 1
@@ -159,21 +177,3 @@ class _SpconvConvolution(torch.autograd.Function):
             algo=ops.ConvAlgo.Native,
         )
         return grad_feat, grad_weight, None
-
-
-def _pairs(kernel_map: KernelMap) -> tuple[Tensor, Tensor]:
-    """Lay a map out as spconv does: (sources and targets, t, most pairs of a tap), and the counts.
-
-    A submanifold map's centre tap is left out, as spconv knows it.
-    """
-    spans = list(pairwise(kernel_map.starts))
-    if kernel_map.stride == 1:
-        spans[len(spans) // 2] = (0, 0)
-    counts = [stop - start for start, stop in spans]
-    pairs = torch.full(
-        (2, len(spans), max(1, *counts)), -1, dtype=torch.int32, device=kernel_map.source.device
-    )
-    for tap, (start, stop) in enumerate(spans):
-        pairs[0, tap, : stop - start] = kernel_map.source[start:stop]
-        pairs[1, tap, : stop - start] = kernel_map.target[start:stop]
-    return pairs, torch.tensor(counts, dtype=torch.int32, device=pairs.device)
