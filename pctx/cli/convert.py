@@ -109,8 +109,7 @@ def _import(
     except (ValueError, TypeError) as error:  # of the arguments: the file itself was read
         raise UsageError(str(error)) from error
     checkpoint.save(out)
-    count = sum(p.numel() for p in checkpoint.build().parameters())
-    log.info("%s: %s, %s parameters, all as in %s", out, model, f"{count:,}", file)
+    log.info("%s: %s, with the %d weights of %s", out, model, len(checkpoint.weights), file)
     log.info(
         "it reads %s; voxels of %g m; %d classes of %s",
         ", ".join(checkpoint.features.fields),

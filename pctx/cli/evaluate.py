@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pctx.cli.config import pick_device, run_composed, value_of
+from pctx.cli.config import UsageError, pick_device, run_composed, value_of
 
 if TYPE_CHECKING:
+    from pctx.checkpoint import Checkpoint
     from pctx.data.dataset import ScanDataset
     from pctx.engine.metrics import Scores
     from pctx.inference.predictor import Predictor
@@ -47,20 +49,48 @@ def score(config: Any, run: Path) -> Scores:
     """Score what a composed configuration says, and write the result into the folder `run`."""
     from hydra.utils import instantiate
 
-    from pctx.inference.predictor import Predictor
+    from pctx.checkpoint import load_checkpoint
+    from pctx.inference.predictor import Predictor, check_settings
 
     device = pick_device(config.device)
-    predictor = Predictor(config.checkpoint, device, tile=config.tile, views=config.views)
-    return score_split(instantiate(config.data.dataset), predictor, config.split, run)
+    checkpoint = load_checkpoint(config.checkpoint)
+    try:
+        check_settings(checkpoint, tile=config.tile, views=config.views)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    dataset = instantiate(config.data.dataset)
+    _check_classes(dataset, checkpoint)
+    predictor = Predictor(checkpoint, device, tile=config.tile, views=config.views)
+    return score_split(dataset, predictor, config.split, run)
+
+
+def _check_classes(dataset: ScanDataset, checkpoint: Checkpoint) -> None:
+    """Find out whether the data's card has the model's classes; its raw ids may be others.
+
+    Raises:
+        UsageError: it has not.
+    """
+    found, wanted = dataset.card.labels.names, checkpoint.labels.names
+    if found != wanted:
+        raise UsageError(
+            f"the card of the data ({dataset.card.name}) has the classes {_few(found)}, the model "
+            f"{_few(wanted)}; choose a card with the model's classes, in its order (data.card=…)"
+        )
+
+
+def _few(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:3])}{', …' if len(names) > 3 else ''} ({len(names)})"
 
 
 def score_split(dataset: ScanDataset, predictor: Predictor, split: str, run: Path) -> Scores:
     """Predict every scan of a split, as `pctx predict` does, and count every raw point.
 
+    The dataset's card tells which raw id is of which class; the classes are the model's.
+
     Prints the table; writes `metrics.json` and `confusion.png`.
 
     Raises:
-        ValueError: a scan has no labels, or raw ids that the model's card does not know.
+        ValueError: a scan has no labels, or raw ids that the card does not know.
     """
     import numpy as np
 
@@ -69,7 +99,7 @@ def score_split(dataset: ScanDataset, predictor: Predictor, split: str, run: Pat
     from pctx.engine.figures import save_confusion
     from pctx.engine.metrics import Scores, confusion_matrix
 
-    labels = predictor.checkpoint.labels
+    labels = dataset.card.labels
     confusion = np.zeros((len(labels), len(labels) + 1), dtype=np.int64)
     scans = dataset.scans(split)
     for scan in _progress(scans, split):
@@ -79,7 +109,7 @@ def score_split(dataset: ScanDataset, predictor: Predictor, split: str, run: Pat
         try:
             truth = labels.encode(cloud.label)
         except ValueError as error:
-            raise ValueError(f"{scan}, read with the card in the model: {error}") from error
+            raise ValueError(f"{scan}: {error}") from error
         confusion += confusion_matrix(truth, predictor(cloud).label, len(labels))
     scores = Scores(confusion=confusion, labels=labels)
     print_scores(scores, title=f"split {split}, {len(scans)} scans, every raw point")

@@ -11,17 +11,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pctx.cli.config import UsageError, pick_device
+from pctx.cli.config import UsageError, named_numbers, pick_device
 
 if TYPE_CHECKING:
     from pctx.data.labels import LabelSet
     from pctx.data.prediction import Prediction
     from pctx.geometry.points import PointCloud
-    from pctx.inference.predictor import Progress
+    from pctx.inference.predictor import Predictor, Progress
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,8 @@ pctx predict model.pt scans/ -o labelled/ --format laz
 pctx predict model.pt 000000.bin -o 000000.label
 
 pctx predict model.pt scan.ply -o out.ply --fill intensity=0 --entropy
+
+pctx predict model.pt scan.laz -o scan.npz --features
 """
 
 
@@ -47,11 +49,11 @@ class Job:
 
 def predict(
     model: Annotated[
-        Path, typer.Argument(help="A model file, such as runs/…/model.pt.", metavar="MODEL")
+        str, typer.Argument(help="A model file, such as runs/…/model.pt.", metavar="MODEL")
     ],
-    inputs: Annotated[list[Path], typer.Argument(help="Files or folders.", metavar="INPUT")],
+    inputs: Annotated[list[str], typer.Argument(help="Files or folders.", metavar="INPUT")],
     out: Annotated[
-        Path, typer.Option("-o", "--out", help="A file for one input file, else a folder.")
+        str, typer.Option("-o", "--out", help="A file for one input file, else a folder.")
     ],
     format_: Annotated[
         str | None,
@@ -69,6 +71,9 @@ def predict(
         bool, typer.Option(help="Write the probability of each class too.")
     ] = False,
     entropy: Annotated[bool, typer.Option(help="Write the entropy, 0 sure to 1 unsure.")] = False,
+    features: Annotated[
+        bool, typer.Option(help="Write what the model's last layer reads, as `feat` (npz only).")
+    ] = False,
     fill: Annotated[
         list[str] | None,
         typer.Option(metavar="FIELD=VALUE", help="A value for a channel that the files lack."),
@@ -83,20 +88,20 @@ def predict(
 ) -> None:
     """Label point clouds. Each file written has the points of its source, in their order."""
     from pctx.data.io.formats import write
-    from pctx.inference.predictor import Predictor
 
-    jobs, failed = _jobs(inputs, out, format_)
-    predictor = Predictor(
-        model,
+    jobs, failed = _jobs(_paths("INPUT", *inputs), *_paths("-o", out), format_)
+    predictor = _predictor(
+        *_paths("MODEL", model),
         pick_device(device),
         tile=tile,
         overlap=overlap,
         views=views,
-        fill=_fill(fill or []),
+        fill=named_numbers("--fill", fill or []),
+        features=features,
     )
     labels = predictor.checkpoint.labels
     only = _class_numbers(only_classes, labels)
-    jobs = _allowed(jobs, labels, overwrite, failed)
+    jobs = _allowed(jobs, labels, features, overwrite, failed)
     for number, (job, reading) in enumerate(_read_ahead(jobs, workers), start=1):
         try:
             start = time.monotonic()
@@ -112,6 +117,7 @@ def predict(
                 source=job.source,
                 probabilities=probabilities,
                 entropy=entropy,
+                features=features,
                 overwrite=overwrite,
             )
         except (ValueError, OSError) as error:
@@ -125,6 +131,25 @@ def predict(
         sys.stderr.write(f"pctx: {sentence}\n")
     if failed:
         raise typer.Exit(1)
+
+
+def _paths(what: str, *given: str) -> list[Path]:
+    """Turn words of the command line into paths; an empty one would name the current folder."""
+    if "" in given:
+        raise UsageError(f"{what} is empty; name a file or a folder")
+    return [Path(text) for text in given]
+
+
+def _predictor(model: Path, device: str, *, features: bool, **settings: Any) -> Predictor:
+    from pctx.checkpoint import load_checkpoint
+    from pctx.inference.predictor import Predictor, check_settings
+
+    checkpoint = load_checkpoint(model)
+    try:
+        check_settings(checkpoint, **settings)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from error
+    return Predictor(checkpoint, device, features=features, **settings)
 
 
 def _jobs(inputs: list[Path], out: Path, suffix: str | None) -> tuple[list[Job], list[str]]:
@@ -168,14 +193,18 @@ def _jobs(inputs: list[Path], out: Path, suffix: str | None) -> tuple[list[Job],
     return jobs, failed
 
 
-def _allowed(jobs: list[Job], labels: LabelSet, overwrite: bool, failed: list[str]) -> list[Job]:
+def _allowed(
+    jobs: list[Job], labels: LabelSet, features: bool, overwrite: bool, failed: list[str]
+) -> list[Job]:
     """Keep the jobs whose file may be written; name the others before anything is computed."""
     from pctx.data.io.formats import check_output
 
     kept = []
     for job in jobs:
         try:
-            check_output(job.target, labels, source=job.source, overwrite=overwrite)
+            check_output(
+                job.target, labels, source=job.source, features=features, overwrite=overwrite
+            )
             kept.append(job)
         except (ValueError, OSError) as error:
             failed.append(named(job.target, error))
@@ -199,19 +228,6 @@ def _read_ahead(jobs: list[Job], workers: int) -> Iterator[tuple[Job, Future[Poi
                 yield waiting.popleft()
         while waiting:
             yield waiting.popleft()
-
-
-def _fill(pairs: list[str]) -> dict[str, float]:
-    values = {}
-    for pair in pairs:
-        name, _, value = pair.partition("=")
-        try:
-            values[name] = float(value)
-        except ValueError:
-            raise UsageError(
-                f"--fill takes FIELD=NUMBER, such as intensity=0; found {pair!r}"
-            ) from None
-    return values
 
 
 def _class_numbers(names: str | None, labels: LabelSet) -> list[int] | None:

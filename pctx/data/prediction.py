@@ -19,6 +19,8 @@ class Prediction:
         probability: (n, classes) float32, rows sum to 1.
         entropy: (n,) float32 in [0, 1], relative to the entropy of equal probabilities.
         votes: (n,) int64, forward passes that saw the point.
+        features: (n, channels) float32, what the model's head read; 0 where nothing could be
+            predicted.
         kept: (n,) int64, raw ids to write instead of the predicted class's; -1 where that is.
     """
 
@@ -27,6 +29,7 @@ class Prediction:
     probability: np.ndarray | None = None
     entropy: np.ndarray | None = None
     votes: np.ndarray | None = None
+    features: np.ndarray | None = None
     kept: np.ndarray | None = None
 
     def __len__(self) -> int:

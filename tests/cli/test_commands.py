@@ -10,6 +10,7 @@ import pytest
 
 from pctx.data.io.formats import read, write
 from pctx.geometry.points import PointCloud
+from pctx.inference.predictor import Predictor
 from tests.toy import LABELS, toy_checkpoint, toy_cloud
 
 
@@ -117,6 +118,37 @@ def test_a_point_that_is_not_finite_gets_the_unlabelled_id(pctx, model, tmp_path
     assert np.isin(np.delete(label, 17), [2, 5, 6]).all()
 
 
+def test_features_are_written_for_every_point_on_demand(pctx, model, scan, tmp_path):
+    assert pctx("predict", model, scan, "-o", "out.npz", "--features")[0] == 0
+    feat = np.load(tmp_path / "out.npz")["feat"]
+    assert feat.shape == (len(read(scan)), 8) and feat.dtype == np.float32
+    expected = Predictor(model, features=True)(read(scan)).features
+    np.testing.assert_array_equal(feat, expected)
+    assert pctx("predict", model, scan, "-o", "bare.npz")[0] == 0
+    assert "feat" not in np.load(tmp_path / "bare.npz")
+
+
+def test_evaluation_reads_raw_ids_by_the_card_of_the_data(pctx, model, tmp_path):
+    (tmp_path / "scans").mkdir()
+    cloud = toy_cloud(500)
+    write(tmp_path / "scans" / "a.npz", cloud)
+
+    def evaluate(name, raw):
+        rows = [
+            {"name": n, "color": [0, 0, 0], "raw": ids}
+            for n, ids in zip(LABELS.names, raw, strict=True)
+        ]
+        (tmp_path / f"{name}.yaml").write_text(json.dumps({"name": name, "classes": rows}))
+        data = [f"data.card={name}.yaml", "data.root=scans", "hydra.run.dir=run"]
+        code, _, err = pctx("evaluate", "checkpoint=model.pt", "data=folder", *data)
+        assert code == 0, err
+        return json.loads((tmp_path / "run" / "metrics.json").read_text())
+
+    own = evaluate("own", [[2], [5], [6]])
+    write(tmp_path / "scans" / "a.npz", replace(cloud, label=cloud.label + 10), overwrite=True)
+    assert evaluate("other", [[12], [15], [16]]) == own
+
+
 def test_only_classes_keeps_the_other_labels(pctx, model, tmp_path):
     cloud = toy_cloud()
     write(tmp_path / "scan.laz", cloud)
@@ -136,7 +168,23 @@ def test_only_classes_keeps_the_other_labels(pctx, model, tmp_path):
         (("predict", "nowhere.pt", "scan.laz", "-o", "o.laz"), 1, "nowhere.pt: no such model"),
         (("predict", "scan.laz", "scan.laz", "-o", "o.laz"), 1, "not a pctx model file"),
         (("predict", "model.pt", "scan.laz", "-o", "o.laz", "--fill", "x"), 2, "FIELD=NUMBER"),
-        (("predict", "model.pt", "scan.laz", "-o", "o.laz", "--tile", "0"), 1, "above 0 metres"),
+        (("predict", "model.pt", "scan.laz", "-o", "o.laz", "--tile", "0"), 2, "above 0 metres"),
+        (("predict", "model.pt", "scan.laz", "-o", "o.laz", "--tile", "-1"), 2, "--tile must be"),
+        (("predict", "model.pt", "scan.laz", "-o", "o.laz", "--tile", "nan"), 2, "--tile must be"),
+        (("predict", "model.pt", "scan.laz", "-o", "o.laz", "--overlap", "-1"), 2, "--overlap mu"),
+        (
+            ("predict", "model.pt", "scan.laz", "-o", "o.laz", "--fill", "bogus=1"),
+            2,
+            "reads height",
+        ),
+        (("predict", "model.pt", "scan.laz", "-o", "o.laz", "--fill", "height=nan"), 2, "NUMBER"),
+        (("predict", "model.pt", "", "-o", "o"), 2, "INPUT is empty"),
+        (("predict", "model.pt", "scan.laz", "-o", ""), 2, "-o is empty"),
+        (("predict", "", "scan.laz", "-o", "o.laz"), 2, "MODEL is empty"),
+        (("predict", "model.pt", "scan.laz", "-o", "o.laz", "--features"), 1, "write .npz"),
+        (("evaluate", "checkpoint=model.pt", "views=0"), 2, "views must be 1 or more, found 0"),
+        (("evaluate", "checkpoint=model.pt", "tile=-1"), 2, "tile must be above 0 metres"),
+        (("evaluate", "checkpoint=model.pt"), 2, "the card of the data (street) has the classes"),
         (("predict", "model.pt", "scan.laz", "-o", "scan.laz"), 1, "file that is read"),
         (
             ("predict", "model.pt", "scan.laz", "-o", "o.laz", "--device", "mars"),

@@ -282,3 +282,28 @@ def test_scans_are_found_sorted_and_without_their_labels(tmp_path):
         "a.ply", "b.LAZ", "d.pcd.bin", "deep/er/c.npz", "my/labels/e.laz", "npy/points/1.npy",
         "velodyne/000000.bin", "velodyne/000001.bin",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", WRITABLE)
+def test_features_are_written_where_they_fit_and_else_refused_beforehand(tmp_path, suffix):
+    path, cloud = tmp_path / f"out{suffix}", full_cloud(5)
+    features = np.arange(15, dtype=np.float32).reshape(5, 3)
+    prediction = Prediction(label=np.zeros(5, np.int64), labels=LABELS, features=features)
+    if suffix == ".npz":
+        write(path, cloud, prediction=prediction, features=True)
+        np.testing.assert_array_equal(read(path).extra["feat"], features)
+        return
+    with pytest.raises(ValueError, match=r"features do not fit into this format; write \.npz"):
+        check_output(path, LABELS, features=True)
+    with pytest.raises(ValueError, match="features do not fit"):
+        write(path, cloud, prediction=prediction, features=True)
+    assert not path.exists()
+
+
+def test_features_need_a_prediction_that_has_them(tmp_path):
+    cloud = full_cloud(5)
+    bare = Prediction(label=np.zeros(5, np.int64), labels=LABELS)
+    with pytest.raises(ValueError, match="the prediction has no features"):
+        write(tmp_path / "a.npz", cloud, prediction=bare, features=True)
+    with pytest.raises(ValueError, match="only a prediction has"):
+        write(tmp_path / "a.npz", cloud, features=True)

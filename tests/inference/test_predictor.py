@@ -111,6 +111,51 @@ def test_a_missing_channel_is_named_and_can_be_filled():
         Predictor(checkpoint, fill={"colour": 0})
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"tile": -1.0}, "tile must be above 0 metres, found -1"),
+        ({"overlap": -0.5}, "overlap must be 0 metres or more, found -0.5"),
+        ({"views": 0}, "views must be 1 or more, found 0"),
+        ({"fill": {"height": np.inf}}, "fill of height must be a finite number, found inf"),
+    ],
+)
+def test_settings_out_of_range_are_refused(predictor, settings, words):
+    with pytest.raises(ValueError, match=words):
+        Predictor(predictor.checkpoint, **settings)
+
+
+def test_features_are_the_backbones_rows_of_every_raw_point(predictor):
+    cloud = toy_cloud(400)
+    coord = cloud.coord.copy()
+    coord[3] = np.nan
+    cloud = replace(cloud, coord=coord)
+    with_features = Predictor(predictor.checkpoint, features=True)
+    prediction = with_features(cloud)
+    sample = prepare(cloud, grid_size=0.5, features=predictor.checkpoint.features)
+    model = predictor.model
+    with torch.inference_mode():
+        rows = model.backbone(sample.points.feat, model.backbone.plan(sample.points)).numpy()
+    np.testing.assert_array_equal(prediction.features[3], 0)
+    others = np.delete(np.arange(400), 3)
+    found = prediction.features[others]
+    np.testing.assert_array_equal(found, rows[sample.inverse.numpy()[others]])
+    logits = model.head(torch.from_numpy(found))
+    np.testing.assert_array_equal(logits.argmax(dim=1).numpy(), prediction.label[others])
+    assert predictor(cloud).features is None
+    assert with_features(toy_cloud(0)).features.shape == (0, 8)
+
+
+def test_features_of_views_are_averaged(predictor):
+    cloud = toy_cloud(400)
+    whole = Predictor(predictor.checkpoint, features=True, views=2)(cloud).features
+    turned = replace(cloud, coord=cloud.coord * np.float32([-1, -1, 1]))
+    one, other = (
+        Predictor(predictor.checkpoint, features=True)(each).features for each in (cloud, turned)
+    )
+    np.testing.assert_allclose(whole, (one + other) / 2, atol=1e-4)
+
+
 def test_progress_reaches_the_end(predictor):
     seen = []
     Predictor(predictor.checkpoint, tile=7.0)(toy_cloud(), lambda done, total: seen.append(done))

@@ -33,6 +33,7 @@ class Format:
         magic: the first bytes of every such file, where they are always the same.
         output: the suffix that a labelled scan of this format gets.
         largest: the largest raw id that a new file holds; None where any fits.
+        wide: whether a column may have many numbers a point, as features have.
     """
 
     read: Reader | None = None
@@ -40,6 +41,7 @@ class Format:
     magic: bytes = b""
     output: str = ""
     largest: int | None = None
+    wide: bool = False
 
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
@@ -57,7 +59,11 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         kitti.LIDARSEG: Format(write=kitti.write_lidarseg, largest=255),
         ".npy": Format(read=arrays.read_npy, magic=arrays.NPY_MAGIC, output=".npz"),
         ".npz": Format(
-            read=arrays.read_npz, write=arrays.write_npz, magic=arrays.NPZ_MAGIC, output=".npz"
+            read=arrays.read_npz,
+            write=arrays.write_npz,
+            magic=arrays.NPZ_MAGIC,
+            output=".npz",
+            wide=True,
         ),
     }
 )
@@ -109,6 +115,7 @@ def write(
     source: Path | str | None = None,
     probabilities: bool = False,
     entropy: bool = False,
+    features: bool = False,
     overwrite: bool = False,
 ) -> None:
     """Write a cloud with the labels of a prediction, or with its own; it appears when it is whole.
@@ -121,6 +128,7 @@ def write(
             from it in the class only (and the new columns).
         probabilities: write the probability of each class too.
         entropy: write the entropy too.
+        features: write the features too, as `feat`.
         overwrite: replace a file of this name.
 
     Raises:
@@ -130,9 +138,14 @@ def write(
     """
     path, source = Path(path), None if source is None else Path(source)
     labels = None if prediction is None else prediction.labels
-    check_output(path, labels, source=source, overwrite=overwrite)
+    check_output(path, labels, source=source, features=features, overwrite=overwrite)
     labelled = label_cloud(
-        cloud, prediction, source=source, probabilities=probabilities, entropy=entropy
+        cloud,
+        prediction,
+        source=source,
+        probabilities=probabilities,
+        entropy=entropy,
+        features=features,
     )
     writer = FORMATS[suffix_of(path) or ""].write
     assert writer is not None
@@ -145,6 +158,7 @@ def check_output(
     labels: LabelSet | None = None,
     *,
     source: Path | None = None,
+    features: bool = False,
     overwrite: bool = False,
 ) -> None:
     """Find out before anything is computed whether `write` would refuse.
@@ -158,6 +172,9 @@ def check_output(
             f"{path}: labels cannot be written to this suffix; these hold some: "
             f"{', '.join(WRITABLE)}"
         )
+    if features and not row.wide:
+        wide = ", ".join(suffix for suffix, row in FORMATS.items() if row.write and row.wide)
+        raise ValueError(f"{path}: features do not fit into this format; write {wide}")
     if path.is_dir():
         raise FileExistsError(f"{path} is a folder; give the name of a file")
     _check_folder(path)

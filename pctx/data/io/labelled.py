@@ -22,7 +22,8 @@ class Labelled:
 
     Attributes:
         cloud: its `label` holds the raw ids to write.
-        added: new columns (n,) float32 by name: `entropy`, `probability_CLASS`.
+        added: new columns float32 by name: `entropy` and `probability_CLASS` (n,), and `feat`
+            (n, channels), which few formats hold.
         label_color: (n, 3) uint8, the colours of the classes that are written.
         source: the file the cloud was read from.
     """
@@ -45,15 +46,16 @@ def label_cloud(
     source: Path | None = None,
     probabilities: bool = False,
     entropy: bool = False,
+    features: bool = False,
 ) -> Labelled:
-    """Put the raw ids of a prediction, and on demand its certainty, beside the points.
+    """Put the raw ids of a prediction, and on demand its certainty and features, beside the points.
 
     Raises:
         ValueError: the prediction is of another number of points, or lacks what is asked for.
     """
     if prediction is None:
-        if probabilities or entropy:
-            raise ValueError("probabilities and entropy need a prediction, and there is none")
+        if probabilities or entropy or features:
+            raise ValueError("only a prediction has probabilities, entropy and features")
         return Labelled(cloud=cloud, source=source)
     if len(prediction) != len(cloud):
         raise ValueError(f"the prediction has {len(prediction)} points, the cloud {len(cloud)}")
@@ -69,6 +71,12 @@ def label_cloud(
             )
         for name, column in zip(prediction.labels.names, prediction.probability.T, strict=True):
             added[f"probability_{name}"] = column.astype(np.float32)
+    if features:
+        if prediction.features is None:
+            raise ValueError(
+                "the prediction has no features; ask the predictor for them (--features)"
+            )
+        added["feat"] = prediction.features
     return Labelled(
         cloud=replace(cloud, label=prediction.raw),
         added=added,
