@@ -89,9 +89,10 @@ def predict(
     """Label point clouds. Each file written has the points of its source, in their order."""
     from pctx.data.io.formats import write
 
-    jobs, failed = _jobs(_paths("INPUT", *inputs), *_paths("-o", out), format_)
+    sources = [_path("INPUT", text) for text in inputs]
+    jobs, failed = _jobs(sources, _path("-o", out), format_)
     predictor = _predictor(
-        *_paths("MODEL", model),
+        _path("MODEL", model),
         pick_device(device),
         tile=tile,
         overlap=overlap,
@@ -133,11 +134,11 @@ def predict(
         raise typer.Exit(1)
 
 
-def _paths(what: str, *given: str) -> list[Path]:
-    """Turn words of the command line into paths; an empty one would name the current folder."""
-    if "" in given:
+def _path(what: str, text: str) -> Path:
+    """Turn a word of the command line into a path; an empty one would name the current folder."""
+    if not text:
         raise UsageError(f"{what} is empty; name a file or a folder")
-    return [Path(text) for text in given]
+    return Path(text)
 
 
 def _predictor(model: Path, device: str, *, features: bool, **settings: Any) -> Predictor:
