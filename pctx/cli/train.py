@@ -86,8 +86,8 @@ def fit(config: Any, run: Path) -> Scores:
     backbone = arguments.pop("_target_")
     try:
         model = checkpoints.build_model(backbone, arguments, pipeline.features, pipeline.labels)
-    except ValueError as error:  # the model's own sentence about its arguments
-        raise UsageError(str(error)) from error
+    except (ValueError, TypeError) as error:  # what its class says of the arguments
+        raise UsageError(f"{backbone.rpartition('.')[2]}: {error}") from error
     if config.init_from:
         _start_from(config.init_from, model)
     module = SegmentationModule(

@@ -193,7 +193,8 @@ def test_fine_tuning_with_other_channels_lists_what_is_new(train, street_model, 
 @pytest.mark.parametrize(
     ("overrides", "code", "words"),
     [
-        (["model.strides=[2,2,2]"], 2, "strides must have 1 entries"),
+        (["model.strides=[2,2,2]"], 2, "PointTransformerV3: strides must have 1 entries"),
+        (["+model.bogus=1"], 2, "PointTransformerV3: "),
         (["freeze=bone"], 2, "freeze=bone: the model has no such part"),
         (["init_from=first.pt", "model.channels=[16,32]"], 1, "init_from=first.pt: only"),
     ],
