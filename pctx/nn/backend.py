@@ -102,7 +102,7 @@ def product(
     *,
     least: int = ONEDNN_FROM,
 ) -> Float[Tensor, "n o"]:
-    """Compute x @ weight.T by the engine that suits, without a gradient.
+    """Compute x @ weight.T by the engine that suits, where no gradient is recorded.
 
     Args:
         x: rows.
@@ -110,10 +110,9 @@ def product(
         out: room for the result, which torch's own engine uses.
         least: multiply-adds below which oneDNN is not taken to gain time.
     """
-    with torch.no_grad():
-        if product_engine(x, weight, least) == "onednn":
-            return _onednn_linear(x, weight, None)
-        return torch.mm(x, weight.t(), out=out)
+    if product_engine(x, weight, least) == "onednn":
+        return _onednn_linear(x, weight, None)
+    return torch.mm(x, weight.t(), out=out)
 
 
 def product_engine(
