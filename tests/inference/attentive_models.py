@@ -68,6 +68,13 @@ class Selfish(nn.Module):
         return heard.flatten(0, 1)[windows.slot]
 
 
+class Deaf(Selfish):
+    """Attention in which nobody hears anybody."""
+
+    def weights(self, feat, windows):
+        return torch.zeros(windows.num_windows, 1, windows.window_size, windows.window_size)
+
+
 def flat(num_layers=1, heads=2, seed=0):
     torch.manual_seed(seed)
     layers = [WindowAttention(8, heads) for _ in range(num_layers)]

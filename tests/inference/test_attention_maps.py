@@ -15,6 +15,7 @@ from pctx.inference.relevance import carried, copied, on_raw_points, parents, sp
 from pctx.models.factory import create_model, list_models
 from pctx.models.segmentor import Segmentor
 from tests.inference.attentive_models import (
+    Deaf,
     Flat,
     Selfish,
     dense_attention,
@@ -133,8 +134,9 @@ def test_rollout_takes_both_ways_through_a_unet():
         torch.testing.assert_close(found, product[query], **CLOSE)
 
 
-def test_where_every_point_hears_itself_rollout_is_the_identity():
-    model = Segmentor(Flat([Selfish(), Selfish()]), 3).eval()
+@pytest.mark.parametrize("kind", [Selfish, Deaf])
+def test_where_every_point_hears_itself_or_nobody_rollout_is_the_identity(kind):
+    model = Segmentor(Flat([kind(), kind()]), 3).eval()
     points = random_batch([12, 3], channels=8)
     for query in range(15):
         expected = torch.zeros(15).index_fill_(0, torch.tensor([query]), 1)

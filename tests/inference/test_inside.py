@@ -172,6 +172,18 @@ def test_a_point_that_hears_nobody_has_no_weights():
     assert (heard.weights == 0).all()
 
 
+def test_what_a_published_layer_pays_to_missing_neighbours_is_not_shown():
+    feat, coord, around = LAYERS["vector"].inputs
+    valid = torch.rand(len(feat), 5, generator=torch.Generator().manual_seed(2)) > 0.4
+    near = Neighborhood(index=around.index, valid=valid)
+    module = VectorAttention(24, published=True).eval()
+    layer = replace(LAYERS["vector"], module=module, inputs=(feat, coord, near))
+    missing = ~valid[:, None].expand(-1, 3, -1)
+    assert (module.weights(feat, coord, near)[missing] > 0).any()
+    for heard in attention_of(layer, everyone(len(feat))):
+        assert (heard.weights[~valid[heard.rows][:, None].expand(-1, 3, -1)] == 0).all()
+
+
 def test_layers_are_numbered_as_they_run():
     model = toy_unet()
     run = record(model, random_batch([60]))

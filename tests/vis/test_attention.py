@@ -71,12 +71,18 @@ def test_a_picture_has_a_ring_around_the_mark(street, values):
     assert (marked[rows, columns] == PAPER).all(axis=1).any()
 
 
-def test_a_mark_beyond_the_edge_is_not_drawn(street, values):
+@pytest.mark.parametrize(("right", "up"), [(1.3, 0), (-1.3, 0), (0, 1.05), (0, -1.05)])
+def test_a_mark_beyond_the_edge_is_not_drawn(street, values, right, up):
     scene = relevance_scene(street, values)
-    plain = np.asarray(draw(scene, size=(200, 150)))
-    for place in ((1e4, 0, 0), (0, 0, 1e4)):
-        far = replace(scene, mark=np.array(place))
-        assert (np.asarray(draw(far, size=(200, 150))) == plain).all()
+    camera = frame(scene.coord)
+    half = camera.reach * camera.tangent  # of the picture's height, at the target
+
+    def drawn(mark):
+        return np.asarray(draw(replace(scene, mark=mark), size=(400, 300), camera=camera))
+
+    assert (drawn(camera.target) != drawn(None)).any()
+    beyond = camera.target + half * (right * camera.axes[0] + up * camera.axes[1])
+    assert (drawn(beyond) == drawn(None)).all()
 
 
 def test_a_page_knows_the_mark(street, values, tmp_path):
