@@ -73,7 +73,9 @@ def look(cloud: PointCloud, checkpoint: pctx.checkpoint.Checkpoint) -> list[Scen
     def attention(layer: Layer) -> Scene:
         found = attention_map(model, sample.points, voxel, layer.number)
         title = f"attention, layer {layer.number}, level {layer.level}"
-        return scene(title, found.point, "heard most", subject=f"{len(found.index)} voxels are heard")
+        return scene(
+            title, found.point, "heard most", subject=f"{len(found.index)} voxels are heard"
+        )
 
     rollout = attention_rollout(model, sample.points, voxel)
     favour = class_map(model, sample.points, number)

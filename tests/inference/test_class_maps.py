@@ -1,5 +1,7 @@
 """Maps of a class: against autograd through plain attention, and against the paper's formula."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -97,6 +99,20 @@ def test_grad_cam_looks_at_the_layer_asked_for():
     block = grad_cam(model, points, 1, [3], "backbone.unet.encoder.0.blocks.1")
     assert torch.equal(maps[1], block)
     assert len({tuple(values.tolist()) for values in maps}) == 4
+
+
+def test_grad_cam_knows_its_level_where_all_have_as_many_points():
+    torch.manual_seed(0)
+    model = create_model("octformer_tiny", 4, 3).eval()
+    points = random_batch([12])
+    # So far apart that no two are ever merged; the levels sort them by their own order.
+    points = replace(points, grid_coord=points.grid_coord * 256, coord=points.coord * 256)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    moved = {name: getattr(points, name)[order] for name in ("coord", "grid_coord", "feat")}
+    shuffled = replace(points, **moved, label=None)
+    for number in range(3):
+        found = grad_cam(model, points, number, range(12), layer=0)
+        close(grad_cam(model, shuffled, number, range(12), layer=0), found[order])
 
 
 def test_grad_cam_needs_no_attention():
