@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from pctx.cli.config import UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
     from pctx.geometry.points import PointBatch, PointCloud
@@ -187,13 +187,15 @@ def _query(text: str) -> int | tuple[float, ...]:
         place = tuple(float(part) for part in text.split(","))
     except ValueError:
         place = ()
-    if len(place) != 3 or not np.isfinite(place).all():
+    if len(place) != 3 or not all(map(math.isfinite, place)):
         raise UsageError(f"--query takes X,Y,Z or the number of a point, found {text!r}")
     return place
 
 
 def _row(query: int | tuple[float, ...] | None, cloud: PointCloud) -> int:
     """Find the point that is meant."""
+    import numpy as np
+
     finite = np.flatnonzero(cloud.finite)
     if len(finite) == 0:
         raise ValueError("there are no points to ask")
@@ -210,6 +212,8 @@ def _row(query: int | tuple[float, ...] | None, cloud: PointCloud) -> int:
 
 def _around(cloud: PointCloud, row: int, reach: float) -> np.ndarray:
     """Choose the points to look at: those nearest to the query in x and y, in the file's order."""
+    import numpy as np
+
     rows = np.flatnonzero(cloud.finite)
     apart = np.abs(cloud.coord[rows] - cloud.coord[row])
     rows, apart = rows[(apart < reach).all(axis=1)], apart[(apart < reach).all(axis=1)]
