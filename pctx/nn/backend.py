@@ -166,7 +166,7 @@ def convolution_engine(
         weight: of every tap.
         kernel_map: the pairs.
         backend: "torch"; "spconv", where it can compute this and agrees with plain products, else
-            torch; "auto": on a GPU likewise in float32, elsewhere torch, which is as fast.
+            torch; "auto": on a GPU likewise in float32, elsewhere torch (docs/benchmarks.md).
 
     Raises:
         ValueError: if there is no such backend.
@@ -225,9 +225,9 @@ def engines() -> Mapping[str, str]:
 
 def _convolution_report() -> str:
     if not spconv_is_installed():
-        return "torch; spconv would be faster on a GPU: pip install spconv-cu120 or spconv-cu126"
+        return "torch; spconv would be faster on GPUs: pip install spconv-cu120 or spconv-cu126"
     if not torch.cuda.is_available():
-        return "torch; spconv is here, for GPUs"
+        return "torch; spconv is here, faster below 64 channels: backend='spconv'"
     agrees = spconv_agrees(torch.device("cuda"))
     return "spconv on the GPU" if agrees else "torch, as the spconv that is here disagrees with it"
 

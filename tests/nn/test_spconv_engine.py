@@ -196,6 +196,15 @@ def test_an_absent_spconv_is_named_with_what_to_install(monkeypatch):
         SubmanifoldConv3d(2, 3, 3, backend="spconv")(torch.zeros(20, 2), pairs)
 
 
+@pytest.mark.parametrize("here", [True, False])
+def test_reports_say_what_convolves_and_what_would_be_faster(monkeypatch, here):
+    monkeypatch.setattr(backend, "spconv_is_installed", lambda: here)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    report = backend.engines()["sparse convolution"]
+    assert report.startswith("torch; spconv")
+    assert ("backend='spconv'" if here else "pip install spconv-cu120") in report
+
+
 def test_an_unknown_backend_is_refused():
     pairs = kernel_map(*random_voxels([20]), 3)
     with pytest.raises(ValueError, match="backend must be auto, torch or spconv, found cudnn"):
