@@ -31,23 +31,24 @@ class Model:
 
 _TINY_V1: Mapping[str, Any] = MappingProxyType(
     {
-        "channels": (16, 32, 64, 128),
-        "depths": (1, 1, 2, 1),
-        "num_neighbors": (8, 12, 12, 12),
+        "channels": (64, 96, 128, 256),
+        "depths": (0, 1, 1, 1),
+        "decoder_depths": (0, 1, 1, 0),
+        "num_neighbors": 8,
         "strides": (4, 4, 4),
     }
 )
 
 _TINY_V2: Mapping[str, Any] = MappingProxyType(
     {
-        "channels": (24, 48, 96, 128),
+        "channels": (24, 96, 192, 256),
         "depths": (1, 1, 2, 1),
-        "groups": (3, 6, 12, 16),
+        "groups": (3, 12, 24, 32),
         "num_neighbors": 8,
         "cell_sizes": (3.0, 7.5, 18.75),
-        "decoder_channels": (24, 48, 96),
+        "decoder_channels": (96, 128, 192),
         "decoder_depths": (0, 0, 0),
-        "decoder_groups": (3, 6, 12),
+        "decoder_groups": (12, 16, 24),
         "decoder_num_neighbors": 8,
         "drop_path": 0.0,
     }

@@ -37,13 +37,14 @@ INTERPOLATED = 3
 class PointTransformerV1(Backbone):
     """The network for segmentation (figure 3); the defaults are the released Seg50.
 
-    A stem, an encoder of `len(depths)` levels, and a decoder with one block a level back to the
-    points. Clouds of fewer than k points, or fewer than a stride, are ordinary.
+    A stem, an encoder of `len(depths)` levels, and a decoder back to the points. Clouds of fewer
+    than k points, or fewer than a stride, are ordinary.
 
     Args:
         in_channels: channels of the points.
         channels: a number a level, for encoder and decoder.
         depths: blocks of each encoder stage; (1, 2, 2, 2, 2) in Seg38, all 1 in Seg26.
+        decoder_depths: blocks of each decoder stage, the coarsest level's included.
         num_neighbors: k of each level, the point itself included; one number, or one a level.
         strides: points of a level over those of the next.
         share_channels: channels that share a weight of attention; 1 as printed, 8 as released.
@@ -64,6 +65,7 @@ class PointTransformerV1(Backbone):
         in_channels: int,
         channels: Sequence[int] = (32, 64, 128, 256, 512),
         depths: Sequence[int] = (1, 2, 3, 5, 2),
+        decoder_depths: Sequence[int] = (1, 1, 1, 1, 1),
         num_neighbors: int | Sequence[int] = (8, 16, 16, 16, 16),
         strides: Sequence[int] = (4, 4, 4, 4),
         share_channels: int = 8,
@@ -73,14 +75,14 @@ class PointTransformerV1(Backbone):
         super().__init__()
         count = len(channels)
         near = (num_neighbors,) * count if isinstance(num_neighbors, int) else tuple(num_neighbors)
-        require_entries(count, depths=depths, num_neighbors=near)
+        require_entries(count, depths=depths, decoder_depths=decoder_depths, num_neighbors=near)
         require_entries(count - 1, strides=strides)
         self.in_channels, self.out_channels = in_channels, channels[0]
         self.num_neighbors, self.strides = near, tuple(strides)
         self.published = published
 
-        def blocks(level: int, depth: int) -> list[Block]:
-            return [
+        def stage(level: int, depth: int) -> Stage:
+            return Stage(
                 Block(
                     channels[level],
                     near[level],
@@ -89,20 +91,21 @@ class PointTransformerV1(Backbone):
                     published=published,
                 )
                 for _ in range(depth)
-            ]
+            )
 
         self.stem = LinearNormReLU(in_channels, channels[0], bias=False)
+        *up, bottom = (stage(level, depth) for level, depth in enumerate(decoder_depths))
         self.unet = UNet(
-            encoder=[Stage(blocks(level, depth)) for level, depth in enumerate(depths)],
+            encoder=[stage(level, depth) for level, depth in enumerate(depths)],
             down=[
                 TransitionDown(fine, coarse, k, published=published)
                 for (fine, coarse), k in zip(pairwise(channels), near[1:], strict=True)
             ],
             decoder=[
-                DecoderStage(TransitionUp(coarse, fine), Stage(blocks(level, 1)))
-                for level, (fine, coarse) in enumerate(pairwise(channels))
+                DecoderStage(TransitionUp(coarse, fine), blocks)
+                for (fine, coarse), blocks in zip(pairwise(channels), up, strict=True)
             ],
-            bottom=Bottom(channels[-1], Stage(blocks(count - 1, 1))),
+            bottom=Bottom(channels[-1], bottom),
         )
 
     def plan(self, points: PointBatch, generator: torch.Generator | None = None) -> Hierarchy:
