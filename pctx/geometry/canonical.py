@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pctx.geometry.hierarchy import Level
 from pctx.geometry.neighbors import Neighborhood
-from pctx.geometry.packed import batch_from_offsets, cloud_minimum
+from pctx.geometry.packed import batch_from_offsets, from_corner
 from pctx.geometry.points import PointBatch
 from pctx.geometry.serialization import serialize
 
@@ -36,8 +36,7 @@ def canonical_level(points: PointBatch) -> tuple[Level, Int[Tensor, "n"]]:
     batch = batch_from_offsets(points.offsets, len(points))
 
     def at_corner(position: Tensor) -> Tensor:
-        corner = cloud_minimum(position, points.offsets).index_select(0, batch)
-        return (position - corner).index_select(0, order)
+        return from_corner(position, points.offsets, batch).index_select(0, order)
 
     level = Level(
         coord=at_corner(points.coord),

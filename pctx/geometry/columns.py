@@ -11,8 +11,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from pctx.geometry.checks import check_grid_coord, check_offsets
+from pctx.geometry.curves import MAX_DEPTH
 from pctx.geometry.packed import batch_from_offsets, cloud_minimum
-from pctx.geometry.sorting import argsort_pairs, changes, places, search
+from pctx.geometry.sorting import WORD_BITS, argsort_pairs, changes, places, search
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,9 +55,13 @@ def sort_into_columns(
             so they are columns of different clouds, numbered in steps.
 
     Raises:
-        ValueError: on the CPU, if two voxels are equal.
+        ValueError: if a cloud is too large, if there are too many clouds and phases of the dilation
+            to number their columns, if a shape or offsets do not fit, and, on the CPU, if two
+            voxels are equal.
     """
+    check_grid_coord(grid_coord)
     n, b = len(grid_coord), len(offsets) - 1
+    offsets = check_offsets(offsets, n)
     batch: Tensor | int = 0 if b == 1 else batch_from_offsets(offsets, n)
     cells = grid_coord.long() - cloud_minimum(grid_coord, offsets)[batch]
     if dilation > 1:
@@ -64,9 +70,12 @@ def sort_into_columns(
         for axis in range(3):
             batch = batch * dilation + phase[:, axis]
         b *= dilation**3
-    # A host sync, as in places() below.
-    extent = cells.amax(0).tolist() if n else [0, 0, 0]
-    width, row, height = (largest + 1 + radius for largest in extent)
+    width, row, height = (most + 1 + radius for most in _largest(cells))
+    if (b * width * row).bit_length() > WORD_BITS:
+        raise ValueError(
+            f"dilation {dilation} parts the voxels into {b} clouds of {width} x {row} columns, too "
+            f"many for {WORD_BITS} bits; use a smaller dilation, or fewer clouds at a time"
+        )
     x, y, z = (cells + radius).unbind(1)
     number = (batch * width + x) * row + y
     order = argsort_pairs(number, (b * width * row).bit_length(), z, height.bit_length())
@@ -112,3 +121,18 @@ def find(
     key = near[rank] * columns.height + z
     place = search(columns.key, key).clamp(max=len(columns.key) - 1)
     return torch.where(there[rank] & (columns.key[place] == key), columns.order[place], -1)
+
+
+def _largest(cells: Tensor) -> list[int]:
+    """Return the largest cell on each axis. Syncs with the host."""
+    if len(cells) == 0:
+        return [0, 0, 0]
+    low, high = torch.stack(torch.aminmax(cells, dim=0)).tolist()
+    # Below 0 where a difference of two int64 has wrapped.
+    if min(low) < 0 or max(high) >= 1 << MAX_DEPTH:
+        found = "over 2**63" if min(low) < 0 else max(high) + 1
+        raise ValueError(
+            f"grid_coord spans {found} voxels an axis in a cloud, more than 2**{MAX_DEPTH}; remove "
+            "far outliers or use a larger grid_size"
+        )
+    return [int(most) for most in high]

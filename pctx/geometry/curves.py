@@ -20,6 +20,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from pctx.geometry.checks import check_grid_coord
+
 CURVES = ("z", "z-trans", "hilbert", "hilbert-trans")
 """The four curves of Point Transformer V3."""
 
@@ -81,7 +83,8 @@ def encode(
         seed: which of the random curves `random` is.
 
     Raises:
-        ValueError: for an unknown curve or depth, and, on the CPU, a voxel outside the cube.
+        ValueError: for an unknown curve or depth, voxel numbers that are not (n, 3) integers, and,
+            on the CPU, a voxel outside the cube.
     """
     return encode_curves(grid_coord, depth, (curve,), seed=seed)[0]
 
@@ -108,6 +111,7 @@ def encode_curves(
     """
     _check_depth(depth)
     parsed = _parsed(curves)
+    check_grid_coord(grid_coord)
     grid_coord = grid_coord.long()
     _check_inside(grid_coord, depth)
     n = len(grid_coord)
@@ -157,7 +161,7 @@ def unscramble(word: Int[Tensor, "n"], bits: Int[Tensor, "n"] | int, seed: int) 
 
 
 def _check_depth(depth: int) -> None:
-    if not 0 <= depth <= MAX_DEPTH:
+    if depth not in range(MAX_DEPTH + 1):
         raise ValueError(f"depth must be from 0 to {MAX_DEPTH} levels, found {depth}")
 
 

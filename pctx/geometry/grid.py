@@ -55,8 +55,10 @@ def voxelize(coord: np.ndarray, grid_size: float) -> Voxelization:
     low, high = cells.min(axis=1), cells.max(axis=1)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         _raise_not_finite(coord, float(grid_size))
-    if (high - low).max() >= 1 << MAX_DEPTH:
-        _raise_too_wide(coord, float(grid_size), int((high - low).max()))
+    with np.errstate(over="ignore"):
+        widest = (high - low).max()
+    if not widest < 1 << MAX_DEPTH:
+        _raise_too_wide(coord, float(grid_size), widest)
     bits = [int(extent).bit_length() for extent in high - low]
     cells -= low[:, None]
     key = cells[0].astype(np.int64)
@@ -91,10 +93,14 @@ def _raise_not_finite(coord: np.ndarray, grid_size: float) -> None:
     raise ValueError(f"grid_size {grid_size} m is too small for these coordinates")
 
 
-def _raise_too_wide(coord: np.ndarray, grid_size: float, cells: int) -> None:
-    extent = np.ptp(coord.astype(np.float64), axis=0).max()
+def _raise_too_wide(coord: np.ndarray, grid_size: float, cells: float) -> None:
+    with np.errstate(over="ignore"):
+        extent = np.ptp(coord.astype(np.float64), axis=0).max()
+    if not (math.isfinite(extent) and math.isfinite(cells)):
+        raise ValueError("coord spans more than float64 holds; remove far outliers")
+    bits = int(cells).bit_length()
     raise ValueError(
-        f"an extent of {extent:.6g} m at grid_size {grid_size:g} m needs {cells.bit_length()} bits "
+        f"an extent of {extent:.6g} m at grid_size {grid_size:g} m needs {bits} bits "
         f"an axis, more than {MAX_DEPTH}; remove far outliers or use a grid_size of at least "
         f"{smallest_grid_size(extent):.3g} m"
     )

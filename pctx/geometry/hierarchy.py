@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pctx.geometry.kernel_map import KernelMap, kernel_maps
 from pctx.geometry.neighbors import Neighborhood
-from pctx.geometry.packed import batch_from_offsets, cloud_minimum, segment_mean
+from pctx.geometry.packed import from_corner, segment_mean
 from pctx.geometry.points import PointBatch
 from pctx.geometry.pooling import Pooling
 from pctx.geometry.serialization import (
@@ -152,22 +152,22 @@ def serial_levels(
     A level has positions and pooling; windows, neighbours and kernel maps are for the caller to
     add. The arguments are those of `serial_hierarchy`.
     """
-    batch = batch_from_offsets(points.offsets, len(points))
-    cells = points.grid_coord.long()
-    cells = cells - cloud_minimum(cells, points.offsets).index_select(0, batch)
-    serialization: Serialization = serialize(cells, points.offsets, curves, depth)
+
+    def shuffled(serialization: Serialization) -> Serialization:
+        return serialization if generator is None else shuffle_curves(serialization, generator)
+
+    cells = from_corner(points.grid_coord.long(), points.offsets)
+    serialization = shuffled(serialize(cells, points.offsets, curves, depth))
     coord = points.coord
     levels = []
-    for stride in [*strides, None]:
-        if generator is not None:
-            serialization = shuffle_curves(serialization, generator)
-        fine, pooling = serialization, None
-        if stride is not None:
-            serialization, pooling = coarsen(fine, stride)
-        level = Level(coord=coord, grid_coord=cells, offsets=fine.offsets, pooling=pooling)
-        levels.append((level, fine))
-        if stride is not None and pooling is not None:
-            coord = segment_mean(coord.index_select(0, pooling.order), pooling.starts)
-            first = pooling.order[pooling.starts[:-1]]
-            cells = cells.index_select(0, first) >> (stride.bit_length() - 1)
-    return levels
+    for stride in strides:
+        coarser, pooling = coarsen(serialization, stride)
+        offsets = serialization.offsets
+        level = Level(coord=coord, grid_coord=cells, offsets=offsets, pooling=pooling)
+        levels.append((level, serialization))
+        coord = segment_mean(coord.index_select(0, pooling.order), pooling.starts)
+        first = pooling.order[pooling.starts[:-1]]
+        cells = cells.index_select(0, first) >> (stride.bit_length() - 1)
+        serialization = shuffled(coarser)
+    last = Level(coord=coord, grid_coord=cells, offsets=serialization.offsets)
+    return [*levels, (last, serialization)]

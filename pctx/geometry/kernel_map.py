@@ -14,7 +14,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from pctx.geometry.checks import check_whole
 from pctx.geometry.columns import Columns, find, sort_into_columns
+from pctx.geometry.curves import MAX_DEPTH
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,7 +50,16 @@ class KernelMap:
     stride: int = 1
 
     def inner(self, kernel_size: int) -> KernelMap:
-        """Return the map of a smaller kernel with the same centre."""
+        """Return the map of a smaller kernel with the same centre.
+
+        Raises:
+            ValueError: if kernel_size is larger, or one of the two is even and the other odd.
+        """
+        if kernel_size not in range(self.kernel_size, 0, -2):
+            raise ValueError(
+                f"kernel_size must be at most {self.kernel_size}, and less by an even number of "
+                f"taps, found {kernel_size}"
+            )
         margin = (self.kernel_size - kernel_size) // 2
         span = range(margin, margin + kernel_size)
         size = self.kernel_size
@@ -101,13 +112,15 @@ def kernel_map(
         dilation: voxels between taps.
 
     Raises:
-        ValueError: if kernel_size is even or below 1, if dilation is below 1, and, on the CPU, if
-            two voxels are equal.
+        ValueError: if kernel_size is even or below 1, if dilation is not from 1 to below 2**21, if
+            a cloud is too large, if a shape or offsets do not fit, and, on the CPU, if two voxels
+            are equal.
     """
-    if kernel_size < 1 or kernel_size % 2 == 0:
+    if kernel_size < 1 or kernel_size % 2 != 1:
         raise ValueError(f"kernel_size must be odd and at least 1, found {kernel_size}")
-    if dilation < 1:
-        raise ValueError(f"dilation must be at least 1, found {dilation}")
+    kernel_size, dilation = int(kernel_size), check_whole("dilation", dilation, 1)
+    if dilation >= 1 << MAX_DEPTH:
+        raise ValueError(f"dilation must be below 2**{MAX_DEPTH}, found {dilation}")
     columns = sort_into_columns(grid_coord, offsets, kernel_size // 2, dilation)
     if grid_coord.device.type == "cpu":
         return _map_by_numpy(columns, kernel_size, dilation)

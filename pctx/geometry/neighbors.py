@@ -24,6 +24,8 @@ from jaxtyping import Bool, Float, Int, Real
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from pctx.geometry.checks import check_offsets, check_whole
+
 _ROUNDING = 1e-12
 """Relative; above what a tree's own sums and bounds of squared distances lose, some 1e-14."""
 
@@ -54,9 +56,11 @@ class Neighborhood:
     """A dense table of neighbours, nearest first, ties by lowest index.
 
     Attributes:
-        index: the row of each neighbour. A masked place names some point of the same cloud.
+        index: the row of each neighbour. A masked place names some point of the same cloud, or
+            row 0 where the cloud has none.
         valid: whether a place holds a neighbour; None if all do. Real places come first.
-        distance: metres from the query; infinite at a masked place. None if not asked for.
+        distance: metres from the query; infinite at a masked place, and where the dtype ends
+            before the distance. None if not asked for.
     """
 
     index: Int[Tensor, "q k"]
@@ -106,9 +110,9 @@ def knn(
     Raises:
         ValueError: if k is below 1, a shape or offsets do not fit, or a coordinate is not finite.
     """
-    _check_count("k", k)
+    k = check_whole("k", k, 1)
     search = partial(_search, limit=math.inf)
-    return _find(search, int(k), math.inf, coord, offsets, query, query_offsets)
+    return _find(search, k, math.inf, coord, offsets, query, query_offsets)
 
 
 def radius(
@@ -133,9 +137,9 @@ def radius(
     """
     if not r > 0:
         raise ValueError(f"r must be above 0, found {r}")
-    _check_count("max_k", max_k)
+    max_k = check_whole("max_k", max_k, 1)
     search = partial(_search, limit=r)
-    return _find(search, int(max_k), r, coord, offsets, query, query_offsets)
+    return _find(search, max_k, r, coord, offsets, query, query_offsets)
 
 
 def plain_knn(
@@ -147,14 +151,15 @@ def plain_knn(
     query_offsets: Int[Tensor, "b+1"] | None = None,
 ) -> Neighborhood:
     """Do as `knn` by measuring every distance, in chunks: its twin."""
-    _check_count("k", k)
-    return _find(_search_all, int(k), math.inf, coord, offsets, query, query_offsets)
+    k = check_whole("k", k, 1)
+    return _find(_search_all, k, math.inf, coord, offsets, query, query_offsets)
 
 
 def interpolation_weights(neighborhood: Neighborhood) -> Float[Tensor, "q k"]:
     """Weigh neighbours by 1 / (distance + 1e-8), so that each row sums to 1.
 
-    Masked places weigh 0, and a row of nothing else is 0. (Qi et al., PointNet++, 2017, eq. 2,
+    Masked places weigh 0, and a row of nothing else is 0; where all neighbours are infinitely far,
+    they weigh alike. (Qi et al., PointNet++, 2017, eq. 2,
     with p = 1, as in the decoder of Zhao et al., Point Transformer, 2021.)
 
     Raises:
@@ -166,15 +171,13 @@ def interpolation_weights(neighborhood: Neighborhood) -> Float[Tensor, "q k"]:
     # float16 holds no 1e-8.
     wide = distance.float() if distance.dtype in (torch.float16, torch.bfloat16) else distance
     closeness = 1 / (wide + _SOFTENING)
+    real = torch.ones_like(wide)
     if neighborhood.valid is not None:
+        real = real.masked_fill(~neighborhood.valid, 0)
         closeness = closeness.masked_fill(~neighborhood.valid, 0)
+    closeness = torch.where((closeness > 0).any(1, keepdim=True), closeness, real)
     total = closeness.sum(1, keepdim=True)
     return (closeness / total.masked_fill(total == 0, 1)).to(distance.dtype)
-
-
-def _check_count(name: str, count: int) -> None:
-    if not count >= 1 or count % 1 != 0:
-        raise ValueError(f"{name} must be a whole number of at least 1, found {count}")
 
 
 _Search = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
@@ -228,12 +231,7 @@ def _checked(
     """Return the limits of clouds and their points in float64, if they fit."""
     if coord.ndim != 2 or coord.shape[1] != 3:
         raise ValueError(f"{name} must be (n, 3), found {tuple(coord.shape)}")
-    starts = offsets.tolist() if offsets.ndim == 1 and not offsets.is_floating_point() else []
-    if starts[:1] != [0] or starts[-1:] != [len(coord)] or starts != sorted(starts):
-        raise ValueError(
-            f"{offsets_name} must be integers that ascend from 0 to {len(coord)}, found "
-            f"{offsets.tolist()}"
-        )
+    starts = check_offsets(offsets.cpu(), len(coord), offsets_name).tolist()
     # No float64 on the GPUs of Apple.
     device = coord.device if coord.is_cuda else "cpu"
     points = coord.detach().to(device).to(torch.float64)

@@ -8,6 +8,7 @@ n points, b clouds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,21 +16,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from pctx.geometry.curves import MAX_DEPTH
 from pctx.geometry.hierarchy import Level
 from pctx.geometry.kernel_map import KernelMap
-from pctx.geometry.packed import batch_from_offsets, cloud_minimum, segment_mean
+from pctx.geometry.packed import batch_from_offsets, from_corner, segment_mean
 from pctx.geometry.points import PointBatch
-from pctx.geometry.pooling import Pooling
+from pctx.geometry.pooling import merge_runs
 from pctx.geometry.serialization import serialize
-from pctx.geometry.sorting import changes, places
+from pctx.geometry.sorting import changes
 from pctx.geometry.strided_map import strided_map
 
 
 def voxel_leaves(points: PointBatch) -> Int[Tensor, "n 3"]:
     """Take voxels as leaves, counted from the lowest corner of each cloud; any extent will do."""
-    cells = points.grid_coord.long()
-    batch = batch_from_offsets(points.offsets, len(points))
-    return cells - cloud_minimum(cells, points.offsets).index_select(0, batch)
+    return from_corner(points.grid_coord.long(), points.offsets)
 
 
 def cube_leaves(coord: Float[Tensor, "n 3"], scale: float, depth: int) -> Int[Tensor, "n 3"]:
@@ -43,8 +43,13 @@ def cube_leaves(coord: Float[Tensor, "n 3"], scale: float, depth: int) -> Int[Te
         depth: levels of the octree, from 1 to 21.
 
     Raises:
-        ValueError: if a point is not in the cube; the upper faces are not part of it.
+        ValueError: if a point is not in the cube, whose upper faces are not part of it, or if scale
+            or depth are out of range.
     """
+    if not 0 < scale < math.inf:
+        raise ValueError(f"scale must be one number above 0 metres, found {scale}")
+    if depth not in range(1, MAX_DEPTH + 1):
+        raise ValueError(f"depth must be from 1 to {MAX_DEPTH} levels, found {depth}")
     place = (coord / scale + 1.0) * 2 ** (depth - 1)
     inside = ((place >= 0) & (place < 2**depth)).all(1)
     if not inside.all():  # a host sync
@@ -74,17 +79,12 @@ def octree_levels(points: PointBatch, leaf: Int[Tensor, "n 3"], count: int) -> l
     along_z = serialize(leaf, points.offsets, ("z",), origin=corner)
     order = along_z.order[0]
     code = along_z.codes[0].index_select(0, order)
-    level = Level(coord=points.coord, grid_coord=leaf, offsets=points.offsets)
+    level = Level(coord=points.coord, grid_coord=leaf, offsets=along_z.offsets)
     cell, batch = leaf, batch_from_offsets(points.offsets, len(points))
     levels = []
     for _ in range(count):
-        head = changes(code) | changes(batch)
-        begin = places(head)  # a host sync: how many nodes there are
-        pooling = Pooling(
-            cluster=torch.empty_like(order).scatter_(0, order, torch.cumsum(head, 0) - 1),
-            order=order,
-            starts=torch.cat([begin, begin.new_full((1,), len(order))]),
-        )
+        pooling = merge_runs(order, changes(code) | changes(batch))  # a host sync
+        begin = pooling.starts[:-1]
         levels.append(replace(level, pooling=pooling))
         level = Level(
             coord=segment_mean(level.coord.index_select(0, order), pooling.starts),

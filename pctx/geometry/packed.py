@@ -13,8 +13,8 @@ run from 0 to n. Those of `scatter_*` come in any order: row j belongs to segmen
 - gradients have gradients.
 
 By index, extremes and softmax sort first: who uses the same groups again sorts them once, by
-`group_rows`, gathers the rows, and reduces them as segments. A wrong index is a ValueError (on a
-GPU it is not looked at).
+`group_rows`, gathers the rows, and reduces them as segments. Wrong starts or a wrong
+index are a ValueError (on a GPU they are not looked at).
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int, Real
 from torch import Tensor
 
+from pctx.geometry.checks import check_index, check_offsets
 from pctx.geometry.sorting import search, stable_sort
 
 
@@ -52,38 +54,38 @@ def batch_from_offsets(offsets: Int[Tensor, "b+1"], n: int) -> Int[Tensor, "n"]:
 
 def segment_sum(values: Float[Tensor, "n *c"], starts: Int[Tensor, "m+1"]) -> Float[Tensor, "m *c"]:
     """Sum the rows of each segment."""
-    return _reduce(_sum, values, _Groups(starts))
+    return _reduce(_sum, values, _in_order(values, starts))
 
 
 def segment_mean(
     values: Float[Tensor, "n *c"], starts: Int[Tensor, "m+1"]
 ) -> Float[Tensor, "m *c"]:
     """Average the rows of each segment."""
-    return _reduce(_mean, values, _Groups(starts))
+    return _reduce(_mean, values, _in_order(values, starts))
 
 
 def segment_max(values: Float[Tensor, "n *c"], starts: Int[Tensor, "m+1"]) -> Float[Tensor, "m *c"]:
     """Take the largest of each segment, channel by channel."""
-    return _reduce(_max, values, _Groups(starts))
+    return _reduce(_max, values, _in_order(values, starts))
 
 
 def segment_min(values: Float[Tensor, "n *c"], starts: Int[Tensor, "m+1"]) -> Float[Tensor, "m *c"]:
     """Take the smallest of each segment, channel by channel."""
-    return _reduce(_min, values, _Groups(starts))
+    return _reduce(_min, values, _in_order(values, starts))
 
 
 def segment_softmax(
     values: Float[Tensor, "n *c"], starts: Int[Tensor, "m+1"]
 ) -> Float[Tensor, "n *c"]:
     """Divide the exponential of each row by the sum of its segment's, channel by channel."""
-    return _reduce(_softmax, values, _Groups(starts))
+    return _reduce(_softmax, values, _in_order(values, starts))
 
 
 def scatter_sum(
     values: Float[Tensor, "n *c"], index: Int[Tensor, "n"], num_segments: int
 ) -> Float[Tensor, "m *c"]:
     """Sum the rows of each segment, found by index."""
-    _check_index(index, num_segments)
+    check_index(index, num_segments, len(values))
     return _reduce(_index_sum, values, index, num_segments)
 
 
@@ -91,7 +93,7 @@ def scatter_mean(
     values: Float[Tensor, "n *c"], index: Int[Tensor, "n"], num_segments: int
 ) -> Float[Tensor, "m *c"]:
     """Average the rows of each segment, found by index."""
-    _check_index(index, num_segments)
+    check_index(index, num_segments, len(values))
     return _reduce(_index_mean, values, index, num_segments)
 
 
@@ -99,21 +101,21 @@ def scatter_max(
     values: Float[Tensor, "n *c"], index: Int[Tensor, "n"], num_segments: int
 ) -> Float[Tensor, "m *c"]:
     """Take the largest of each segment, found by index, channel by channel."""
-    return _reduce(_max, values, _by_index(index, num_segments))
+    return _reduce(_max, values, _by_index(values, index, num_segments))
 
 
 def scatter_min(
     values: Float[Tensor, "n *c"], index: Int[Tensor, "n"], num_segments: int
 ) -> Float[Tensor, "m *c"]:
     """Take the smallest of each segment, found by index, channel by channel."""
-    return _reduce(_min, values, _by_index(index, num_segments))
+    return _reduce(_min, values, _by_index(values, index, num_segments))
 
 
 def scatter_softmax(
     values: Float[Tensor, "n *c"], index: Int[Tensor, "n"], num_segments: int
 ) -> Float[Tensor, "n *c"]:
     """Divide the exponential of each row by the sum of its segment's, found by index."""
-    return _reduce(_softmax, values, _by_index(index, num_segments))
+    return _reduce(_softmax, values, _by_index(values, index, num_segments))
 
 
 def group_rows(
@@ -126,7 +128,7 @@ def group_rows(
     Raises:
         ValueError: if an index is not from 0 to num_segments - 1; a GPU is not asked.
     """
-    _check_index(index, num_segments)
+    check_index(index, num_segments, len(index))
     ascending, order = stable_sort(index.long(), max(num_segments - 1, 0).bit_length())
     return order, search(ascending, torch.arange(num_segments + 1, device=index.device))
 
@@ -141,13 +143,50 @@ def cloud_maximum(coord: Real[Tensor, "n 3"], offsets: Int[Tensor, "b+1"]) -> Re
     return _cloud_extreme(coord, offsets, "max")
 
 
+def from_corner(
+    coord: Real[Tensor, "n 3"],
+    offsets: Int[Tensor, "b+1"],
+    batch: Int[Tensor, "n"] | None = None,
+) -> Real[Tensor, "n 3"]:
+    """Measure coordinates from the smallest of their cloud on each axis.
+
+    Args:
+        coord: metres or voxel numbers.
+        offsets: the limits of the clouds.
+        batch: the cloud of each point, where it is known.
+    """
+    corner = cloud_minimum(coord, offsets)
+    if len(corner) == 1:
+        return coord - corner
+    if batch is None:
+        batch = batch_from_offsets(offsets, len(coord))
+    return coord - corner.index_select(0, batch)
+
+
 def _cloud_extreme(coord: Tensor, offsets: Tensor, reduce: str) -> Tensor:
+    offsets = check_offsets(offsets, len(coord))
     cells = coord if coord.is_floating_point() else coord.long()
     if len(offsets) == 2 and len(cells):
         # One cloud: five times as fast as one segment.
         return cells.amin(0, keepdim=True) if reduce == "min" else cells.amax(0, keepdim=True)
-    # torch reduces segments of floats only; float64 holds integers to 2**53.
-    return _extreme(cells.double(), _Groups(offsets), reduce).to(cells.dtype)
+    if cells.is_floating_point():
+        return _extreme(cells.double(), _Groups(offsets), reduce).to(cells.dtype)
+    if cells.device.type == "cpu":
+        return _integer_extreme(cells, offsets, reduce)
+    batch = batch_from_offsets(offsets, len(cells))[:, None].expand_as(cells)
+    none = cells.new_zeros(len(offsets) - 1, cells.shape[1])
+    return none.scatter_reduce_(0, batch, cells, f"a{reduce}", include_self=False)
+
+
+def _integer_extreme(cells: Tensor, offsets: Tensor, reduce: str) -> Tensor:
+    """Reduce by numpy: torch reduces segments of floats only, and float64 ends at 2**53."""
+    extreme = np.zeros((len(offsets) - 1, cells.shape[1]), np.int64)
+    starts = offsets.numpy()
+    some = starts[1:] > starts[:-1]
+    if some.any():
+        ufunc = np.minimum if reduce == "min" else np.maximum
+        extreme[some] = ufunc.reduceat(cells.numpy(), starts[:-1][some], axis=0)
+    return torch.from_numpy(extreme)
 
 
 def _reduce(operation: Callable[..., Tensor], values: Tensor, *groups: Any) -> Tensor:
@@ -181,7 +220,12 @@ class _Groups(NamedTuple):
         )
 
 
-def _by_index(index: Tensor, num_segments: int) -> _Groups:
+def _in_order(values: Tensor, starts: Tensor) -> _Groups:
+    return _Groups(check_offsets(starts, len(values), "starts"))
+
+
+def _by_index(values: Tensor, index: Tensor, num_segments: int) -> _Groups:
+    check_index(index, num_segments, len(values))
     order, starts = group_rows(index, num_segments)
     return _Groups(starts, order, index)
 
@@ -284,10 +328,3 @@ def _index_sum(rows: Tensor, index: Tensor, num_segments: int) -> Tensor:
 def _index_mean(rows: Tensor, index: Tensor, num_segments: int) -> Tensor:
     counts = index.new_zeros(num_segments).index_add_(0, index, torch.ones_like(index))
     return _index_sum(rows, index, num_segments) / counts.clamp(min=1)[:, None]
-
-
-def _check_index(index: Tensor, num_segments: int) -> None:
-    if index.device.type == "cpu" and len(index):  # elsewhere a look costs a transfer
-        low, high = (int(bound) for bound in index.aminmax())
-        if low < 0 or high >= num_segments:
-            raise ValueError(f"index must be from 0 to {num_segments - 1}, found {low} to {high}")

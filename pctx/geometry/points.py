@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import accumulate
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from pctx.geometry.checks import check_grid_coord, check_offsets
 
 FLOAT32_SAFE_EXTENT = 4096.0
 """Metres from the origin within which float32 holds a quarter of a millimetre."""
@@ -57,14 +60,20 @@ class PointCloud:
         The origin stays (0, 0, 0) where the median of the finite points lies within 4096 m of it
         (sensor frames; a far stray point moves nothing); else it is that median, rounded to whole
         metres.
+
+        Raises:
+            ValueError: if xyz is not (n, 3), or a column has another number of rows.
         """
-        xyz = np.asarray(xyz, dtype=np.float64).reshape(-1, 3)
+        xyz = np.asarray(xyz, dtype=np.float64)
+        if xyz.ndim != 2 or xyz.shape[1] != 3:
+            raise ValueError(f"xyz must be (n, 3), found {xyz.shape}")
         finite = xyz[np.isfinite(xyz).all(axis=1)]
         origin = np.zeros(3)
         median = np.median(finite, axis=0) if len(finite) else origin
         if np.abs(median).max() > FLOAT32_SAFE_EXTENT:
             origin = np.round(median)
-        coord = (xyz - origin).astype(np.float32)
+        with np.errstate(over="ignore"):  # a stray 1e39 becomes infinite
+            coord = (xyz - origin).astype(np.float32)
         return cls(coord=coord, origin=origin, **columns)  # type: ignore[arg-type]
 
     def __len__(self) -> int:
@@ -122,9 +131,8 @@ class PointBatch:
                     f"{name} must be packed (n, channels), found {shape}; "
                     "put clouds one after another and give offsets (b + 1,)"
                 )
-        if self.grid_coord.is_floating_point():
-            raise ValueError(f"grid_coord must be integers, found {self.grid_coord.dtype}")
-        if self.coord.shape != (n, 3) or self.grid_coord.shape != (n, 3):
+        check_grid_coord(self.grid_coord)
+        if self.coord.shape != (n, 3) or len(self.grid_coord) != n:
             raise ValueError(
                 f"coord {tuple(self.coord.shape)}, grid_coord {tuple(self.grid_coord.shape)} "
                 f"and feat {tuple(self.feat.shape)} do not agree"
@@ -136,11 +144,7 @@ class PointBatch:
             raise ValueError(
                 f"offsets must be (b + 1,) int64, found {tuple(offsets.shape)} {offsets.dtype}"
             )
-        # The values are checked where that costs no transfer.
-        if offsets.device.type == "cpu" and not (
-            offsets[0] == 0 and offsets[-1] == n and bool((offsets.diff() >= 0).all())
-        ):
-            raise ValueError(f"offsets must ascend from 0 to {n}, found {offsets.tolist()}")
+        check_offsets(offsets, n)
 
     def __len__(self) -> int:
         return len(self.feat)
@@ -164,10 +168,10 @@ def pack(batches: Sequence[PointBatch]) -> PointBatch:
     """Put batches one after another into one. Labels are kept where every batch has them."""
     if not batches:
         raise ValueError("pack() needs at least one PointBatch")
-    sizes = torch.tensor([0, *(len(b) for b in batches)]).cumsum(0)
+    starts = accumulate((len(b) for b in batches), initial=0)
     first = batches[0].offsets.new_zeros(1)
     offsets = torch.cat(
-        [first, *(b.offsets[1:] + start for b, start in zip(batches, sizes.tolist(), strict=False))]
+        [first, *(b.offsets[1:] + start for b, start in zip(batches, starts, strict=False))]
     )
     labels = [b.label for b in batches if b.label is not None]
     return PointBatch(

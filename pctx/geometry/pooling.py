@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int, Real
+from jaxtyping import Bool, Int, Real
 from torch import Tensor
 
+from pctx.geometry.checks import check_grid_coord, check_offsets, check_whole
 from pctx.geometry.curves import MAX_DEPTH
 from pctx.geometry.grid import smallest_grid_size
-from pctx.geometry.packed import batch_from_offsets, cloud_minimum, segment_mean, segment_min
+from pctx.geometry.packed import batch_from_offsets, from_corner, segment_mean, segment_min
 from pctx.geometry.sorting import argsort_pairs, changes, places
 
 
@@ -47,6 +48,26 @@ class Pooling:
         )
 
 
+def merge_runs(
+    order: Int[Tensor, "n"], head: Bool[Tensor, "n"], inverse: Int[Tensor, "n"] | None = None
+) -> Pooling:
+    """Merge the runs of an order. Syncs with the host: how many there are.
+
+    Args:
+        order: the fine rows.
+        head: whether a place of the order begins a run.
+        inverse: the place of each fine row, where it is known.
+    """
+    begin, run = places(head), torch.cumsum(head, 0) - 1
+    return Pooling(
+        cluster=torch.empty_like(order).scatter_(0, order, run)
+        if inverse is None
+        else run.index_select(0, inverse),
+        order=order,
+        starts=torch.cat([begin, begin.new_full((1,), len(order))]),
+    )
+
+
 def voxel_pooling(
     coord: Real[Tensor, "n 3"], offsets: Int[Tensor, "b+1"], size: float
 ) -> tuple[Pooling, Int[Tensor, "b+1"]]:
@@ -63,15 +84,15 @@ def voxel_pooling(
         size: in the unit of coord, any number above 0.
 
     Raises:
-        ValueError: if size is not one positive number, a coordinate is not finite, or an axis
-            needs more than 21 bits.
+        ValueError: if size is not one positive number, a coordinate is not finite, an axis needs
+            more than 21 bits, or offsets do not fit.
     """
     if not 0 < size < math.inf:
         raise ValueError(f"size must be one number above 0, found {size}")
+    offsets = check_offsets(offsets, len(coord))
     batch = batch_from_offsets(offsets, len(coord))
     wide = coord.detach() if coord.dtype == torch.float32 else coord.detach().double()
-    shifted = wide - cloud_minimum(wide, offsets).index_select(0, batch)
-    planes = shifted.t().contiguous()
+    planes = from_corner(wide, offsets, batch).t().contiguous()
     # A number would do on the CPU, but CUDA multiplies by a number's rounded reciprocal.
     cells = planes.div_(torch.full_like(planes[:, :1], size)).floor_()
     extents = _extents(cells)
@@ -98,19 +119,23 @@ def stride_pooling(
         The pooling, the limits of the coarse clouds, and their voxel numbers.
 
     Raises:
-        ValueError: if stride is below 2, or an axis needs more than 21 bits.
+        ValueError: if stride is below 2, an axis needs more than 21 bits, or a shape or offsets do
+            not fit.
     """
-    if stride < 2:
-        raise ValueError(f"stride must be an integer of at least 2, found {stride}")
+    stride = check_whole("stride", stride, 2)
+    check_grid_coord(grid_coord)
+    offsets = check_offsets(offsets, len(grid_coord))
     batch = batch_from_offsets(offsets, len(grid_coord))
     cells = torch.div(grid_coord.long(), stride, rounding_mode="floor")
-    shifted = cells - cloud_minimum(cells, offsets).index_select(0, batch)
-    planes = shifted.t().contiguous()
+    planes = from_corner(cells, offsets, batch).t().contiguous()
     extents = [int(extent) for extent in _extents(planes)]
     if max(extents) >= 1 << MAX_DEPTH:
+        # One cell of slack, as a cloud need not begin at the edge of a cube.
+        enough = -(-(max(extents) + 1) * stride // ((1 << MAX_DEPTH) - 2))
         raise ValueError(
-            f"stride {stride} leaves clouds of up to {max(extents) + 1} voxels an axis, more than "
-            f"2**{MAX_DEPTH}; remove far outliers"
+            f"stride {stride} leaves clouds of up to {max(extents) + 1} voxels an axis, which take "
+            f"{max(extents).bit_length()} bits, more than {MAX_DEPTH}; remove far outliers or use "
+            f"a stride of at least {enough}"
         )
     pooling, coarse_offsets = _merge(planes.unbind(), extents, offsets, batch)
     first = pooling.order.index_select(0, pooling.starts[:-1])
@@ -153,15 +178,12 @@ def _merge(
     key = axes[0]
     for axis, width in zip(axes[1:], bits[1:], strict=True):
         key = (key << width) | axis
-    n, b = len(batch), len(offsets) - 1
+    b = len(offsets) - 1
     order = argsort_pairs(batch, max(b - 1, 0).bit_length(), key, sum(bits))
     # Clouds are packed one after another, so sorting by cloud leaves `batch` as it is.
     head = changes(key.index_select(0, order)) | changes(batch)
-    begin = places(head)  # a host sync: how many coarse points there are
-    cluster = torch.empty_like(order).scatter_(0, order, torch.cumsum(head, 0) - 1)
-    starts = torch.cat([begin, begin.new_full((1,), n)])
-    pooling = Pooling(cluster=cluster, order=order, starts=starts)
-    return pooling, torch.searchsorted(begin, offsets)
+    pooling = merge_runs(order, head)
+    return pooling, torch.searchsorted(pooling.starts[:-1], offsets)
 
 
 def _raise_too_wide(coord: Tensor, offsets: Tensor, size: float, extents: Sequence[float]) -> None:
@@ -169,9 +191,9 @@ def _raise_too_wide(coord: Tensor, offsets: Tensor, size: float, extents: Sequen
     if not finite.all():
         count = int((~finite).sum())
         raise ValueError(f"{count} of {len(coord)} points are not finite; drop them first")
-    batch = batch_from_offsets(offsets, len(coord))
-    wide = coord.double()
-    extent = float((wide - cloud_minimum(wide, offsets).index_select(0, batch)).max())
+    extent = float(from_corner(coord.double(), offsets).max())
+    if math.isinf(extent):
+        raise ValueError("coord spans more than float64 holds; remove far outliers")
     cells = max(extents)
     bits = int(cells).bit_length() if math.isfinite(cells) else f"over {MAX_DEPTH}"
     raise ValueError(

@@ -22,6 +22,7 @@ from jaxtyping import Float, Int
 from scipy.spatial import KDTree
 from torch import Tensor
 
+from pctx.geometry.checks import check_offsets, check_whole
 from pctx.geometry.packed import batch_from_offsets, offsets_from_counts
 
 _SINGLE_STEPS = 256
@@ -43,8 +44,7 @@ def strided_counts(offsets: Int[Tensor, "b+1"], stride: int) -> Int[Tensor, "b"]
     Raises:
         ValueError: if stride is below 1.
     """
-    if stride < 1:
-        raise ValueError(f"stride must be an integer of at least 1, found {stride}")
+    stride = check_whole("stride", stride, 1)
     return torch.div(offsets.diff(), stride, rounding_mode="floor")
 
 
@@ -69,10 +69,10 @@ def farthest_points(
         counts: samples of each cloud, from 0 to its points; see `strided_counts`.
 
     Raises:
-        ValueError: if counts are not one a cloud or out of range, or a coordinate is not finite or
-            its square would overflow.
+        ValueError: if counts are not one a cloud or out of range, a coordinate is not finite or its
+            square would overflow, or a shape or offsets do not fit.
     """
-    coord = _checked(coord, offsets, counts)
+    coord, offsets = _checked(coord, offsets, counts)
     if coord.device.type != "cpu":
         return _sample_step_by_step(coord, offsets, counts)
     starts = offsets.tolist()
@@ -91,10 +91,14 @@ def plain_farthest_points(
 
     Cost: b * (points of the largest cloud) * (largest count).
     """
-    return _sample_step_by_step(_checked(coord, offsets, counts), offsets, counts)
+    coord, offsets = _checked(coord, offsets, counts)
+    return _sample_step_by_step(coord, offsets, counts)
 
 
-def _checked(coord: Tensor, offsets: Tensor, counts: Tensor) -> Tensor:
+def _checked(coord: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    if coord.ndim != 2 or coord.shape[1] != 3:
+        raise ValueError(f"coord must be (n, 3), found {tuple(coord.shape)}")
+    offsets = check_offsets(offsets, len(coord))
     sizes = offsets.diff()
     if counts.shape != sizes.shape:
         raise ValueError(f"counts must be one a cloud, found {len(counts)} for {len(sizes)} clouds")
@@ -115,7 +119,7 @@ def _checked(coord: Tensor, offsets: Tensor, counts: Tensor) -> Tensor:
             f"{num_far} of {len(coord)} points are not finite, or beyond {limit:.1g} and too far "
             "to be squared; drop them first"
         )
-    return coord
+    return coord, offsets
 
 
 def _sample_step_by_step(coord: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:

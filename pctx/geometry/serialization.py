@@ -13,10 +13,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from pctx.geometry.checks import check_grid_coord, check_offsets, first_few
 from pctx.geometry.curves import MAX_DEPTH, encode_curves, scramble, unscramble
 from pctx.geometry.packed import batch_from_offsets, cloud_maximum, cloud_minimum
-from pctx.geometry.pooling import Pooling
-from pctx.geometry.sorting import argsort_pairs, changes, places
+from pctx.geometry.pooling import Pooling, merge_runs
+from pctx.geometry.sorting import argsort_pairs, bit_length, changes
 
 PLAIN = "plain"
 """The order of the rows as they come, beside the curves of `geometry.curves`."""
@@ -72,10 +73,12 @@ def serialize(
         seed: which of the random curves `random` is.
 
     Raises:
-        ValueError: for an unknown curve, and if a cloud reaches beyond its curve's cube: 2**depth
-            voxels an axis, at most 2**21.
+        ValueError: for an unknown curve, if a cloud reaches beyond its curve's cube: 2**depth
+            voxels an axis, at most 2**21, and if a shape or offsets do not fit.
     """
+    check_grid_coord(grid_coord)
     n, b = len(grid_coord), len(offsets) - 1
+    offsets = check_offsets(offsets, n)
     batch = batch_from_offsets(offsets, n)
     if origin is None:
         origin = cloud_minimum(grid_coord, offsets)
@@ -83,7 +86,12 @@ def serialize(
     largest = (cloud_maximum(grid_coord, offsets) - origin).amax(1)
     if depth is None:
         depth = bit_length(largest + 1).clamp(max=MAX_DEPTH)
-    depth = torch.as_tensor(depth, device=offsets.device).long().expand(b)
+    depth = torch.as_tensor(depth, device=offsets.device)
+    if depth.is_floating_point() or depth.shape not in ((), (1,), (b,)):
+        raise ValueError(
+            f"depth must be a whole number, or one for each of {b} clouds, found {first_few(depth)}"
+        )
+    depth = depth.long().expand(b)
     levels, equal = _common_depth(depth, largest)
     # The plain order is no curve: its codes are written over.
     spatial = ["z" if curve == PLAIN else curve for curve in curves]
@@ -110,9 +118,10 @@ def serialize(
 def coarsen(serialization: Serialization, stride: int) -> tuple[Serialization, Pooling]:
     """Merge cells of stride**3 voxels: the next level's serialization, and which points merge.
 
-    Equal to serializing the coarse points, but nothing is sorted: points of one cell are neighbours
-    along every z and Hilbert curve. (Along `random` they are not, so that one is sorted.) Coarse
-    points ascend by cloud and the code of the first z or Hilbert curve.
+    Equal to serializing the coarse points from origin 0 at the depth that is returned, but nothing
+    is sorted: points of one cell are neighbours along every z and Hilbert curve. (Along `random`
+    they are not, so that one is sorted.) Coarse points ascend by cloud and the code of the first z
+    or Hilbert curve.
 
     Args:
         serialization: the level to merge.
@@ -122,7 +131,8 @@ def coarsen(serialization: Serialization, stride: int) -> tuple[Serialization, P
         ValueError: if stride is not a power of two from 2 to 2**21, or if there is neither a z nor
             a Hilbert curve.
     """
-    if not 2 <= stride <= 1 << MAX_DEPTH or stride & (stride - 1):
+    whole = stride % 1 == 0
+    if not whole or not 2 <= stride <= 1 << MAX_DEPTH or stride & (stride - 1):
         raise ValueError(f"stride must be a power of two from 2 to 2**{MAX_DEPTH}, found {stride}")
     levels = stride.bit_length() - 1
     curves, offsets = serialization.curves, serialization.offsets
@@ -130,13 +140,12 @@ def coarsen(serialization: Serialization, stride: int) -> tuple[Serialization, P
     if leading is None:
         raise ValueError(f"to merge cells takes a z or hilbert curve; there is {', '.join(curves)}")
     along = serialization.order[leading]
-    n = len(along)
-    batch = batch_from_offsets(offsets, n)
+    batch = batch_from_offsets(offsets, len(along))
     cell = serialization.codes[leading].index_select(0, along) >> (3 * levels)
-    head = changes(cell)
-    head[1:] |= batch[1:] != batch[:-1]
-    begin = places(head)  # one host sync: how many coarse points there are
-    cluster = (torch.cumsum(head, 0) - 1).index_select(0, serialization.inverse[leading])
+    pooling = merge_runs(
+        along, changes(cell) | changes(batch), serialization.inverse[leading]
+    )  # the one host sync
+    begin = pooling.starts[:-1]
     first = along.index_select(0, begin)
     # Row by row, which is faster than all at once.
     codes = torch.stack([code.index_select(0, first) for code in serialization.codes])
@@ -153,11 +162,9 @@ def coarsen(serialization: Serialization, stride: int) -> tuple[Serialization, P
         elif row == leading:
             torch.arange(len(begin), out=order[row])
         else:
-            fine = cluster.index_select(0, serialization.order[row])
+            fine = pooling.cluster.index_select(0, serialization.order[row])
             order[row].scatter_(0, torch.cumsum(changes(fine), 0) - 1, fine)
-    starts = torch.cat([begin, begin.new_full((1,), n)])
-    coarser = replace(coarser, order=order, inverse=inverted(order))
-    return coarser, Pooling(cluster=cluster, order=along, starts=starts)
+    return replace(coarser, order=order, inverse=inverted(order)), pooling
 
 
 def shuffle_curves(serialization: Serialization, generator: torch.Generator) -> Serialization:
@@ -172,12 +179,6 @@ def shuffle_curves(serialization: Serialization, generator: torch.Generator) -> 
         inverse=serialization.inverse[rows],
         curves=tuple(serialization.curves[i] for i in names),
     )
-
-
-def bit_length(value: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
-    """Return how many bits non-negative integers take: 0 for 0."""
-    powers = 2 ** torch.arange(63, device=value.device)
-    return (value[:, None] >= powers).sum(1)
 
 
 def inverted(order: Int[Tensor, "o n"]) -> Int[Tensor, "o n"]:
@@ -196,15 +197,16 @@ def _common_depth(depth: Tensor, largest: Tensor) -> tuple[int, bool]:
         [depth.amax(), depth.amin(), beyond, largest.amax() + 1]
     ).tolist()
     if lowest < 0 or levels > MAX_DEPTH:
-        raise ValueError(f"depth must be from 0 to {MAX_DEPTH} levels, found {depth.tolist()}")
+        raise ValueError(f"depth must be from 0 to {MAX_DEPTH} levels, found {first_few(depth)}")
     if beyond > 0:
         bits = (extent - 1).bit_length()
         if bits <= MAX_DEPTH:
             raise ValueError(
-                f"depth {depth.tolist()} does not hold clouds that span up to {extent} voxels an "
+                f"depth {first_few(depth)} does not hold clouds that span up to {extent} voxels an "
                 f"axis, which take {bits} bits; use a depth of at least {bits}"
             )
-        factor = math.ceil(extent / (1 << MAX_DEPTH) * 100) / 100
+        # One cell of slack, as a cloud need not begin at the edge of a voxel.
+        factor = math.ceil(extent / ((1 << MAX_DEPTH) - 2) * 100) / 100
         raise ValueError(
             f"a cloud spans {extent} voxels an axis, which take {bits} bits, more than "
             f"{MAX_DEPTH}; remove far outliers, or use a grid_size at least {factor:g} times as "

@@ -73,7 +73,7 @@ def argsort_pairs(
         key = minor | (major << minor_bits)
         # Voxels often come sorted; to look costs a tenth of a sort.
         if key.device.type == "cpu" and bool((key[1:] >= key[:-1]).all()):
-            return torch.arange(len(key))
+            return torch.arange(len(key), device=key.device)
         return stable_sort(key, major_bits + minor_bits)[1]
     order = stable_sort(minor, minor_bits)[1]
     return order[stable_sort(major[order], major_bits)[1]]
@@ -100,10 +100,16 @@ def changes(values: Int[Tensor, "n"]) -> Bool[Tensor, "n"]:
     return head
 
 
+def bit_length(value: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
+    """Return how many bits non-negative integers take: 0 for 0."""
+    powers = 2 ** torch.arange(63, device=value.device)
+    return (value[:, None] >= powers).sum(1)
+
+
 def _sort_packed(key: Tensor, row_bits: int) -> tuple[Tensor, Tensor]:
     """Sort key and row in one word."""
     packed = key << row_bits
-    packed |= torch.arange(len(key))
+    packed |= torch.arange(len(key), device=key.device)
     packed.numpy().sort()
     return packed >> row_bits, packed & ((1 << row_bits) - 1)
 
@@ -113,7 +119,7 @@ def _radix_is_faster() -> bool:
     """Time both sorts: the shortest of a few, as the machine may be busy."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return False
-    key = torch.arange(2 * _RADIX_FROM) * 0x9E3779B1 % (1 << 36)  # as good as random
+    key = torch.arange(2 * _RADIX_FROM, device="cpu") * 0x9E3779B1 % (1 << 36)  # as good as random
     row_bits = (len(key) - 1).bit_length()
     radix, packed = [], []
     for _ in range(5):

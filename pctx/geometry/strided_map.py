@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from pctx.geometry.checks import check_grid_coord, check_offsets, check_whole
 from pctx.geometry.columns import find, sort_into_columns
 from pctx.geometry.kernel_map import KernelMap
 from pctx.geometry.packed import batch_from_offsets, cloud_minimum
@@ -46,13 +47,15 @@ def strided_map(
 
     Raises:
         ValueError: if kernel_size, stride or padding is too small, if the levels disagree in how
-            many clouds there are, and, on the CPU, if two coarse voxels are equal.
+            many clouds there are, if a shape or offsets do not fit, and, on the CPU, if two coarse
+            voxels are equal.
     """
-    if kernel_size < 1 or stride < 2 or padding < 0:
-        raise ValueError(
-            "kernel_size must be at least 1, stride at least 2 and padding at least 0, found "
-            f"{kernel_size}, {stride} and {padding}"
-        )
+    kernel_size = check_whole("kernel_size", kernel_size, 1)
+    stride, padding = check_whole("stride", stride, 2), check_whole("padding", padding, 0)
+    check_grid_coord(grid_coord)
+    check_grid_coord(coarse_coord, "coarse_coord")
+    offsets = check_offsets(offsets, len(grid_coord))
+    coarse_offsets = check_offsets(coarse_offsets, len(coarse_coord), "coarse_offsets")
     if len(offsets) != len(coarse_offsets):
         raise ValueError(
             f"offsets has {len(offsets) - 1} clouds and coarse_offsets {len(coarse_offsets) - 1}"

@@ -15,8 +15,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from pctx.geometry.serialization import bit_length
-from pctx.geometry.sorting import places
+from pctx.geometry.sorting import bit_length, places
 from pctx.geometry.windows import Windows
 
 SMALLEST = 8
@@ -63,8 +62,8 @@ def part_windows(windows: Windows) -> WindowParts:
     """Sort windows by the number of their points. Needs host syncs.
 
     Args:
-        windows: a partition whose slots hold each point once, real slots first, as those of
-            `grid_windows` and `octree_windows`.
+        windows: a partition whose slots hold each point once, as those of `grid_windows` and
+            `octree_windows`; the real slots of a window come first here, in their order.
 
     Raises:
         ValueError: if a window has borrowed a point of another.
@@ -72,6 +71,9 @@ def part_windows(windows: Windows) -> WindowParts:
     index, valid, n = windows.index, windows.valid, len(windows.slot)
     if valid is None:
         valid = torch.ones_like(index, dtype=torch.bool)
+    elif bool((valid[:, 1:] & ~valid[:, :-1]).any()):
+        valid, place = valid.sort(dim=1, descending=True, stable=True)
+        index = index.gather(1, place)
     counts = valid.sum(1)
     held = int(counts.sum())
     if held != n:

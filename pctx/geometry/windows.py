@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from pctx.geometry.checks import check_offsets, check_whole
 from pctx.geometry.curves import MAX_DEPTH
-from pctx.geometry.packed import batch_from_offsets, offsets_from_counts, segment_min
+from pctx.geometry.packed import batch_from_offsets, from_corner, offsets_from_counts
 from pctx.geometry.serialization import Serialization
 from pctx.geometry.sorting import argsort_pairs, changes, places
 
@@ -74,11 +75,13 @@ def serial_windows(
             modulo k points from its start, and the short first window borrows the points just
             after it. Half a window lets neighbours that a cut divided meet.
         dilation: a window takes every dilation-th of window_size * dilation consecutive points,
-            which are cut by the rule above.
+            which are cut by the rule above. Where many of these are borrowed, some windows own no
+            point.
 
     Raises:
-        ValueError: if window_size or dilation is below 1.
+        ValueError: if window_size or dilation is below 1, or shift or offsets do not fit.
     """
+    order = order.long()
     layout = _lay_out(offsets, len(order), window_size, shift, dilation)
     slot = torch.empty_like(order)
     slot[order] = layout.slot
@@ -120,16 +123,17 @@ def octree_windows(
             the clouds before it, as the released code does. Windows never hold two clouds.
 
     Raises:
-        ValueError: if window_size or dilation is below 1.
+        ValueError: if window_size or dilation is below 1, or offsets do not fit.
     """
-    _check_sizes(window_size, dilation)
+    window_size = check_whole("window_size", window_size, 1)
+    dilation = check_whole("dilation", dilation, 1)
     n, run = len(order), window_size * dilation
+    order, offsets = order.long(), check_offsets(offsets, n)
     batch = batch_from_offsets(offsets, n)
     place = torch.arange(n, device=order.device)
     if not published:
         place -= offsets.index_select(0, batch)
-    head = changes(torch.div(place, run, rounding_mode="floor"))
-    head[1:] |= batch[1:] != batch[:-1]
+    head = changes(torch.div(place, run, rounding_mode="floor")) | changes(batch)
     row = (torch.cumsum(head, 0) - 1) * dilation + place % dilation
     # The last run of a cloud may leave rows without a point.
     used = row.new_zeros((n // run + len(offsets)) * dilation)
@@ -151,6 +155,8 @@ def grid_windows(
 
     Cubes ascend by cloud, x, y, z. (Shifted by half a window: Liu et al., Swin Transformer, 2021;
     in three dimensions: Lai et al., Stratified Transformer, 2022, and Yang et al., Swin3D, 2023.)
+    Cost: memory of windows times k, whatever the points: give `slots` where one cube may be much
+    fuller than the others. Needs host syncs.
 
     Args:
         coord: voxel numbers, or metres.
@@ -164,22 +170,28 @@ def grid_windows(
             windows of equal size, give or take one, as fit. None holds every cube whole.
 
     Raises:
-        ValueError: if window is not one finite number above 0 or slots is below 1, and, on the
-            CPU, if an axis has more than 2**21 windows or a coordinate is not finite.
+        ValueError: if window is not one finite number above 0, shift not one finite number, slots
+            below 1, if an axis has more than 2**21 windows or a coordinate is not finite, or if a
+            shape or offsets do not fit.
     """
     if not 0 < window < math.inf:
         raise ValueError(f"window must be a finite edge above 0, found {window}")
-    if slots is not None and slots < 1:
-        raise ValueError(f"slots must be at least 1, found {slots}")
+    if not math.isfinite(shift):
+        raise ValueError(f"shift must be one finite number, found {shift}")
+    if slots is not None:
+        slots = check_whole("slots", slots, 1)
+    if coord.ndim != 2 or coord.shape[1] != 3:
+        raise ValueError(f"coord must be (n, 3), found {tuple(coord.shape)}")
     n, b = len(coord), len(offsets) - 1
+    offsets = check_offsets(offsets, n)
     batch = batch_from_offsets(offsets, n)
     if order is None:
         order = torch.arange(n, device=coord.device)
+    order = order.long()
     key, bits = _cubes(coord, offsets, batch, window, shift % window)
     rows = argsort_pairs(batch, max(b - 1, 0).bit_length(), key.index_select(0, order), bits)
     points, cloud = order.index_select(0, rows), batch.index_select(0, rows)
-    head = changes(key.index_select(0, points))
-    head[1:] |= cloud[1:] != cloud[:-1]
+    head = changes(key.index_select(0, points)) | changes(cloud)
     start = places(head)
     count = torch.cat([start, start.new_full((1,), n)]).diff()
     cube = torch.cumsum(head, 0) - 1
@@ -204,19 +216,16 @@ def global_windows(offsets: Int[Tensor, "b+1"], n: int) -> Windows:
     return _lay_out(offsets, n, max(n, 1))
 
 
-def _check_sizes(window_size: int, dilation: int) -> None:
-    if window_size < 1:
-        raise ValueError(f"window_size must be at least 1, found {window_size}")
-    if dilation < 1:
-        raise ValueError(f"dilation must be at least 1, found {dilation}")
-
-
 def _lay_out(
     offsets: Tensor, n: int, window_size: int, shift: int = 0, dilation: int = 1
 ) -> Windows:
     """Make the windows of points that are in order already."""
-    _check_sizes(window_size, dilation)
-    device = offsets.device
+    offsets = check_offsets(offsets, n)
+    window_size = check_whole("window_size", window_size, 1)
+    dilation = check_whole("dilation", dilation, 1)
+    if shift % 1 != 0:
+        raise ValueError(f"shift must be a whole number of points, found {shift}")
+    shift, device = int(shift), offsets.device
     if n == 0:
         return _no_windows(offsets)
     counts = offsets.diff()
@@ -227,7 +236,7 @@ def _lay_out(
     per_cloud = torch.div(counts + lead + size - 1, size, rounding_mode="floor")
     per_cloud = torch.where(counts > 0, per_cloud, 0)
     short = ((counts > 0) & (counts < size)).any()
-    # The one host sync: the shape of the table.
+    # A host sync: the shape of the table.
     k, w, masked = torch.stack([size, per_cloud.sum(), short.to(size.dtype)]).tolist()
 
     first_window = offsets_from_counts(per_cloud)
@@ -266,7 +275,8 @@ def _dilated(runs: Windows, dilation: int) -> Windows:
     index, valid = dealt(runs.index), None
     if runs.valid is not None:
         valid = dealt(runs.valid)
-        used = valid[:, 0]  # a cloud of fewer points than `dilation` leaves windows empty
+        # A cloud of fewer points than `dilation` leaves windows empty; to drop them syncs again.
+        used = valid[:, 0]
         row = (torch.cumsum(used, 0) - 1).index_select(0, row)
         index, valid = index[used], valid[used]
         valid = None if bool(valid.all()) else valid
@@ -279,9 +289,8 @@ def _cubes(
     """Number the cube of each point within its cloud, and tell how many bits that takes."""
     if len(coord) == 0:
         return batch, 0
-    metres = coord.double()
-    lowest = segment_min(metres, offsets).index_select(0, batch)
-    cell = ((metres - lowest + shift) / window).floor()
+    wide = coord.double() if coord.is_floating_point() else coord.long()
+    cell = ((from_corner(wide, offsets, batch).double() + shift) / window).floor()
     # A host sync: how many windows an axis has.
     largest = cell.amax(0).tolist()
     if not all(most < 1 << MAX_DEPTH for most in largest):
@@ -299,7 +308,7 @@ def _fill(points: Tensor, row: Tensor, within: Tensor) -> Windows:
     n = len(points)
     if n == 0:
         return _no_windows(points)
-    # The one host sync: the shape of the table.
+    # A host sync: the shape of the table.
     w, k = (torch.stack([row.amax(), within.amax()]) + 1).tolist()
     own = row * k + within
     index = points.new_full((w * k,), -1).scatter_(0, own, points).view(w, k)

@@ -22,7 +22,8 @@ from pctx.geometry.kernel_map import kernel_maps
 from pctx.geometry.packed import batch_from_offsets, cloud_minimum, segment_mean
 from pctx.geometry.points import PointBatch
 from pctx.geometry.pooling import stride_pooling
-from pctx.geometry.serialization import bit_length, serialize, shuffle_curves
+from pctx.geometry.serialization import serialize, shuffle_curves
+from pctx.geometry.sorting import bit_length
 from pctx.geometry.windows import Windows, curve_windows
 from pctx.models.backbone import Backbone
 from pctx.models.unet import Stage, UNet, require_entries, rising

@@ -97,3 +97,9 @@ def test_many_points_are_sorted_as_few_are():
     assert np.array_equal(whole.grid_coord, expected)
     assert np.array_equal(whole.first, first)
     assert np.array_equal(whole.inverse, inverse.reshape(-1))
+
+
+def test_a_span_beyond_float64_is_named():
+    coord = np.array([[-1e308, 0, 0], [1e308, 0, 0]])
+    with pytest.raises(ValueError, match="coord spans more than float64 holds"):
+        voxelize(coord, 1.0)

@@ -150,7 +150,7 @@ def test_even_kernels_are_refused(kernel_size):
 
 
 def test_a_dilation_below_1_is_refused():
-    with pytest.raises(ValueError, match="dilation must be at least 1, found 0"):
+    with pytest.raises(ValueError, match="dilation must be a whole number of at least 1, found 0"):
         kernel_map(torch.zeros(1, 3).long(), torch.tensor([0, 1]), 3, 0)
 
 
@@ -174,3 +174,28 @@ def test_a_convolution_over_the_pairs_equals_the_published_one(golden, case):
         out += bias
     # Both add in float64, in different orders.
     torch.testing.assert_close(out, expected[order], rtol=1e-12, atol=1e-12)
+
+
+def test_a_cloud_too_large_to_number_is_named():
+    for extent in (2**21, 2**62, 2**63 - 1):
+        cells = torch.tensor([[0, 0, 0], [1, 0, extent]])
+        with pytest.raises(ValueError, match=f"grid_coord spans {extent + 1} voxels an axis in a"):
+            kernel_map(cells, torch.tensor([0, 2]), 3)
+    cells = torch.tensor([[-(2**63), 0, 0], [5, 0, 0]])
+    with pytest.raises(ValueError, match=r"grid_coord spans over 2\*\*63 voxels"):
+        kernel_map(cells, torch.tensor([0, 2]), 3)
+
+
+def test_a_dilation_too_large_to_number_is_named():
+    cells, offsets = torch.tensor([[0, 0, 0], [1, 0, 2], [3, 3, 3]]), torch.tensor([0, 1, 3])
+    with pytest.raises(ValueError, match=r"dilation must be below 2\*\*21, found 2097152"):
+        kernel_map(cells, offsets, 3, 2**21)
+    with pytest.raises(ValueError, match="dilation 2000000 parts the voxels into"):
+        kernel_map(cells, offsets, 3, 2_000_000)
+
+
+def test_an_inner_map_has_the_same_centre():
+    pairs = kernel_map(torch.tensor([[0, 0, 0]]), torch.tensor([0, 1]), 3)
+    for size in (2, 5, 0, -1):
+        with pytest.raises(ValueError, match="kernel_size must be at most 3, and less by an even"):
+            pairs.inner(size)

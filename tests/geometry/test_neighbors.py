@@ -349,3 +349,11 @@ def test_a_gpu_finds_the_same(monkeypatch, pairs):
     found = knn(coord.cuda(), offsets.cuda(), 7)
     assert found.index.is_cuda
     assert_same(found.to("cpu"), knn(coord, offsets, 7))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_neighbours_infinitely_far_weigh_alike(dtype):
+    distance = torch.tensor([[torch.inf, torch.inf], [torch.inf, torch.inf], [1, torch.inf]])
+    valid = torch.tensor([[True, True], [True, False], [True, True]])
+    around = Neighborhood(index=torch.zeros(3, 2).long(), valid=valid, distance=distance.to(dtype))
+    assert interpolation_weights(around).tolist() == [[0.5, 0.5], [1, 0], [1, 0]]

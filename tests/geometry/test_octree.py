@@ -131,3 +131,13 @@ def test_octrees_are_the_published_ones(golden, file):
         assert np.array_equal(level.offsets.diff(), stages["level/counts"][depth - height])
     leaves = (levels[1].coord / scale + 1) * 2 ** (depth - 1)
     assert np.abs(leaves.numpy() - stages["level/points_leaf"]).max() < 1e-3
+
+
+def test_cube_leaves_need_a_cube_and_levels():
+    coord = torch.zeros(2, 3)
+    for depth in (0, 22, 2.5):
+        with pytest.raises(ValueError, match="depth must be from 1 to 21 levels, found"):
+            cube_leaves(coord, 1.0, depth)
+    for scale in (0.0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="scale must be one number above 0 metres, found"):
+            cube_leaves(coord, scale, 3)

@@ -8,6 +8,7 @@ from pctx.geometry.packed import (
     cloud_maximum,
     cloud_minimum,
     counts_from_offsets,
+    from_corner,
     group_rows,
     offsets_from_counts,
     scatter_max,
@@ -189,9 +190,8 @@ def test_no_byte_depends_on_the_number_of_threads(threads):
 def test_an_index_outside_the_segments_is_named():
     for scatter in BY_INDEX:
         for index in ([0, 3], [-1, 2]):
-            with pytest.raises(
-                ValueError, match=r"index must be from 0 to 2, found (0 to 3|-1 to 2)"
-            ):
+            message = r"index must be from 0 to below num_segments = 3, found (0 to 3|-1 to 2)"
+            with pytest.raises(ValueError, match=message):
                 scatter(torch.ones(2, 1), torch.tensor(index), 3)
 
 
@@ -205,3 +205,19 @@ def test_cloud_extremes_are_those_of_each_cloud(counts):
         for cloud, rows in enumerate(cells.split(counts)):
             wanted = expected(rows, 0).tolist() if len(rows) else [0, 0, 0]
             assert found[cloud].tolist() == wanted
+
+
+def test_integer_extremes_are_exact_whatever_the_other_clouds():
+    cells = torch.tensor([[2**53 + 1, -(2**60) - 1, 0], [2**53 + 3, 7, 5], [1, 1, 1]])
+    alone, packed = torch.tensor([0, 2]), torch.tensor([0, 0, 2, 3, 3])
+    for extreme in (cloud_minimum, cloud_maximum):
+        expected = extreme(cells[:2], alone)[0]
+        assert torch.equal(extreme(cells, packed)[1], expected)
+        assert extreme(cells, packed)[[0, 3]].tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_from_corner_begins_at_zero_in_each_cloud():
+    coord = torch.tensor([[3, -1, 2], [1, 5, 2], [-7, 7, 9]])
+    found = from_corner(coord, torch.tensor([0, 2, 2, 3]))
+    assert found.tolist() == [[2, 0, 0], [0, 6, 0], [0, 0, 0]]
+    assert torch.equal(from_corner(coord[:2], torch.tensor([0, 2])), found[:2])

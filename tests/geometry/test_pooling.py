@@ -166,7 +166,7 @@ def test_size_must_be_positive(size):
 
 @pytest.mark.parametrize("stride", [1, 0, -2])
 def test_stride_must_be_at_least_two(stride):
-    with pytest.raises(ValueError, match="stride must be an integer of at least 2, found"):
+    with pytest.raises(ValueError, match="stride must be a whole number of at least 2, found"):
         stride_pooling(torch.zeros(1, 3).long(), torch.tensor([0, 1]), stride)
 
 
@@ -242,3 +242,19 @@ def test_many_points_are_pooled_as_few_are():
     ]
     assert torch.equal(pooling.cluster[:20_000], halves[0].cluster)
     assert torch.equal(pooling.cluster[20_000:], halves[1].cluster + coarse_offsets[1])
+
+
+def test_a_span_beyond_float64_is_named():
+    coord = torch.tensor([[-1e308, 0, 0], [1e308, 0, 0]], dtype=torch.float64)
+    with pytest.raises(ValueError, match="coord spans more than float64 holds"):
+        voxel_pooling(coord, torch.tensor([0, 2]), 1.0)
+
+
+def test_the_stride_advised_is_large_enough():
+    cells, offsets = torch.tensor([[3, 0, 0], [2**40 + 1, 0, 0]]), torch.tensor([0, 2])
+    with pytest.raises(ValueError, match="which take 39 bits, more than 21") as error:
+        stride_pooling(cells, offsets, 3)
+    enough = int(str(error.value).split()[-1])
+    assert len(stride_pooling(cells, offsets, enough)[2]) == 2
+    with pytest.raises(ValueError, match="more than 21"):
+        stride_pooling(cells, offsets, enough * 99 // 100)

@@ -240,7 +240,7 @@ def test_counts_by_stride_round_down():
     offsets = torch.tensor([0, 0, 3, 7, 15])
     assert strided_counts(offsets, 4).tolist() == [0, 0, 1, 2]
     assert strided_counts(offsets, 1).tolist() == [0, 3, 4, 8]
-    with pytest.raises(ValueError, match="stride must be an integer of at least 1, found 0"):
+    with pytest.raises(ValueError, match="stride must be a whole number of at least 1, found 0"):
         strided_counts(offsets, 0)
 
 

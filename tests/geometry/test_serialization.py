@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from pctx.geometry.curves import CURVES, encode
 from pctx.geometry.packed import batch_from_offsets, offsets_from_counts
-from pctx.geometry.serialization import bit_length, coarsen, serialize, shuffle_curves
+from pctx.geometry.serialization import coarsen, serialize, shuffle_curves
+from pctx.geometry.sorting import bit_length
 
 COUNTS = st.lists(st.integers(0, 30), max_size=4)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -226,3 +227,19 @@ def test_a_serialization_of_no_clouds_coarsens(packed):
         assert coarse.offsets.tolist() == [0] * (len(counts) + 1)
         assert pooling.cluster.shape == (0,) and pooling.starts.tolist() == [0]
         assert replace(coarse, curves=CURVES).order.shape == (4, 0)
+
+
+def test_the_grid_size_advised_leaves_a_cell_for_where_the_cloud_begins():
+    cells = torch.tensor([[0, 0, 0], [100 * (2**21 - 1) - 1, 0, 0]])
+    with pytest.raises(ValueError, match=r"use a grid_size at least 100\.01 times as large"):
+        serialize(cells, torch.tensor([0, 2]), ("z",))
+
+
+def test_a_coarse_level_is_serialized_from_origin_zero_at_its_depth():
+    cells = torch.unique(torch.randint(0, 7, (30, 3)), dim=0)
+    cells -= cells.amin(0)
+    coarse, pooling = coarsen(serialize(cells, torch.tensor([0, len(cells)]), ("hilbert",)), 2)
+    merged = cells[pooling.order[pooling.starts[:-1]]] >> 1
+    corner = torch.zeros(1, 3).long()
+    again = serialize(merged, coarse.offsets, ("hilbert",), coarse.depth, origin=corner)
+    assert torch.equal(again.codes, coarse.codes) and torch.equal(again.order, coarse.order)

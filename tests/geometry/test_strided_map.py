@@ -83,9 +83,7 @@ def test_clouds_that_touch_never_meet():
 
 def test_it_refuses_what_is_no_stride():
     cells, offsets = torch.zeros(1, 3).long(), torch.tensor([0, 1])
-    with pytest.raises(
-        ValueError, match="stride at least 2 and padding at least 0, found 2, 1 and"
-    ):
+    with pytest.raises(ValueError, match="stride must be a whole number of at least 2, found 1"):
         strided_map(cells, offsets, cells, offsets, kernel_size=2, stride=1)
     with pytest.raises(ValueError, match="offsets has 1 clouds and coarse_offsets 2"):
         strided_map(cells, offsets, cells, torch.tensor([0, 0, 1]), kernel_size=2, stride=2)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from pctx.geometry.packed import offsets_from_counts
 from pctx.geometry.window_parts import part_windows
-from pctx.geometry.windows import Windows, grid_windows, serial_windows
+from pctx.geometry.windows import Windows, grid_windows, octree_windows, serial_windows
 
 COUNTS = st.lists(st.sampled_from([0, 1, 2, 9, 40, 200]), max_size=4)
 SEEDS = st.integers(0, 2**16)
@@ -87,3 +87,14 @@ def test_borrowed_points_are_refused():
     windows = serial_windows(torch.arange(5), torch.tensor([0, 5]), 4)
     with pytest.raises(ValueError, match="each of their 5 points once, found 8 slots"):
         part_windows(windows)
+
+
+@pytest.mark.parametrize("counts", [[6, 9], [3, 8, 2], [1, 20, 3]])
+def test_windows_of_the_released_octrees_are_parted_too(counts):
+    offsets, n = offsets_from_counts(torch.tensor(counts)), sum(counts)
+    windows = octree_windows(torch.arange(n), offsets, 8, published=True)
+    parts = part_windows(windows)
+    found = [each for part in parts.parts for each in members(part.windows, part.rows)]
+    assert sorted(found) == sorted(members(windows, torch.arange(n)))
+    rows = torch.cat([part.rows for part in parts.parts])
+    assert torch.equal(rows[parts.inverse], torch.arange(n))

@@ -1,4 +1,5 @@
 import itertools
+import math
 
 import pytest
 import torch
@@ -120,7 +121,9 @@ def test_windows_of_four_at_the_edges(n, index, slot):
 
 
 def test_a_window_holds_at_least_one_point():
-    with pytest.raises(ValueError, match="window_size must be at least 1, found 0"):
+    with pytest.raises(
+        ValueError, match="window_size must be a whole number of at least 1, found 0"
+    ):
         serial_windows(torch.arange(3), torch.tensor([0, 3]), 0)
 
 
@@ -310,14 +313,16 @@ def test_a_global_window_is_a_cloud(counts):
 
 def test_wrong_sizes_are_refused():
     order, offsets, coord = torch.arange(3), torch.tensor([0, 3]), torch.zeros(3, 3)
-    with pytest.raises(ValueError, match="dilation must be at least 1, found 0"):
+    with pytest.raises(ValueError, match="dilation must be a whole number of at least 1, found 0"):
         serial_windows(order, offsets, 4, dilation=0)
-    with pytest.raises(ValueError, match="window_size must be at least 1, found -1"):
+    with pytest.raises(
+        ValueError, match="window_size must be a whole number of at least 1, found -1"
+    ):
         octree_windows(order, offsets, -1)
     for window in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="window must be a finite edge above 0"):
             grid_windows(coord, offsets, window)
-    with pytest.raises(ValueError, match="slots must be at least 1, found 0"):
+    with pytest.raises(ValueError, match="slots must be a whole number of at least 1, found 0"):
         grid_windows(coord, offsets, 1.0, slots=0)
     for far in (float("nan"), float("inf"), 3e6):
         coord[1, 1] = far
@@ -325,3 +330,9 @@ def test_wrong_sizes_are_refused():
             ValueError, match=r"coord must be finite and reach over at most 2\*\*21"
         ):
             grid_windows(coord, offsets, 1.0)
+
+
+@pytest.mark.parametrize("shift", [math.nan, math.inf])
+def test_a_shift_that_is_no_number_is_named(shift):
+    with pytest.raises(ValueError, match="shift must be one finite number, found"):
+        grid_windows(torch.zeros(2, 3), torch.tensor([0, 2]), 1.0, shift=shift)
