@@ -57,8 +57,9 @@ def voxelize(coord: np.ndarray, grid_size: float) -> Voxelization:
         _raise_not_finite(coord, float(grid_size))
     with np.errstate(over="ignore"):
         widest = (high - low).max()
-    if not widest < 1 << MAX_DEPTH:
-        _raise_too_wide(coord, float(grid_size), widest)
+        if not widest < 1 << MAX_DEPTH:
+            extent = np.ptp(coord.astype(np.float64), axis=0).max()
+            raise too_wide(extent, widest, "grid_size", float(grid_size), " m")
     bits = [int(extent).bit_length() for extent in high - low]
     cells -= low[:, None]
     key = cells[0].astype(np.int64)
@@ -86,21 +87,20 @@ def smallest_grid_size(extent: float) -> float:
     return math.ceil(smallest / unit) * unit
 
 
+def too_wide(extent: float, cells: float, name: str, size: float, unit: str = "") -> ValueError:
+    """Return the error that an extent needs more than 21 bits an axis; it says what would do."""
+    if not math.isfinite(extent):
+        return ValueError("coord spans more than float64 holds; remove far outliers")
+    bits = int(cells).bit_length() if math.isfinite(cells) else f"over {MAX_DEPTH}"
+    return ValueError(
+        f"an extent of {extent:.6g}{unit} at {name} {size:g}{unit} needs {bits} bits an axis, more "
+        f"than {MAX_DEPTH}; remove far outliers or use a {name} of at least "
+        f"{smallest_grid_size(extent):.3g}{unit}"
+    )
+
+
 def _raise_not_finite(coord: np.ndarray, grid_size: float) -> None:
     count = int((~np.isfinite(coord).all(axis=1)).sum())
     if count:
         raise ValueError(f"{count} of {len(coord)} points are not finite; drop them first")
     raise ValueError(f"grid_size {grid_size} m is too small for these coordinates")
-
-
-def _raise_too_wide(coord: np.ndarray, grid_size: float, cells: float) -> None:
-    with np.errstate(over="ignore"):
-        extent = np.ptp(coord.astype(np.float64), axis=0).max()
-    if not (math.isfinite(extent) and math.isfinite(cells)):
-        raise ValueError("coord spans more than float64 holds; remove far outliers")
-    bits = int(cells).bit_length()
-    raise ValueError(
-        f"an extent of {extent:.6g} m at grid_size {grid_size:g} m needs {bits} bits "
-        f"an axis, more than {MAX_DEPTH}; remove far outliers or use a grid_size of at least "
-        f"{smallest_grid_size(extent):.3g} m"
-    )

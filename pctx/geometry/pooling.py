@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pctx.geometry.checks import check_grid_coord, check_offsets, check_whole
 from pctx.geometry.curves import MAX_DEPTH
-from pctx.geometry.grid import smallest_grid_size
+from pctx.geometry.grid import too_wide
 from pctx.geometry.packed import batch_from_offsets, from_corner, segment_mean, segment_min
 from pctx.geometry.sorting import argsort_pairs, changes, places
 
@@ -192,12 +192,4 @@ def _raise_too_wide(coord: Tensor, offsets: Tensor, size: float, extents: Sequen
         count = int((~finite).sum())
         raise ValueError(f"{count} of {len(coord)} points are not finite; drop them first")
     extent = float(from_corner(coord.double(), offsets).max())
-    if math.isinf(extent):
-        raise ValueError("coord spans more than float64 holds; remove far outliers")
-    cells = max(extents)
-    bits = int(cells).bit_length() if math.isfinite(cells) else f"over {MAX_DEPTH}"
-    raise ValueError(
-        f"an extent of {extent:.6g} at size {size:g} needs {bits} bits an axis, more than "
-        f"{MAX_DEPTH}; remove far outliers or use a size of at least "
-        f"{smallest_grid_size(extent):.3g}"
-    )
+    raise too_wide(extent, max(extents), "size", size)

@@ -131,10 +131,9 @@ def coarsen(serialization: Serialization, stride: int) -> tuple[Serialization, P
         ValueError: if stride is not a power of two from 2 to 2**21, or if there is neither a z nor
             a Hilbert curve.
     """
-    whole = stride % 1 == 0
-    if not whole or not 2 <= stride <= 1 << MAX_DEPTH or stride & (stride - 1):
+    if stride not in (1 << level for level in range(1, MAX_DEPTH + 1)):
         raise ValueError(f"stride must be a power of two from 2 to 2**{MAX_DEPTH}, found {stride}")
-    levels = stride.bit_length() - 1
+    levels = int(stride).bit_length() - 1
     curves, offsets = serialization.curves, serialization.offsets
     leading = next((i for i, curve in enumerate(curves) if curve not in (PLAIN, RANDOM)), None)
     if leading is None:
