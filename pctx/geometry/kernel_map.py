@@ -251,8 +251,8 @@ def _by_row(n: int, row: np.ndarray, *others: np.ndarray) -> tuple[np.ndarray, .
     slot = np.empty(n, np.int64)
     slot[row] = np.arange(len(row))
     row = np.flatnonzero(present)
-    slot = slot.take(row)
-    return row, *(other.take(slot) for other in others)
+    order = slot.take(row)
+    return row, *(other.take(order) for other in others)
 
 
 def _map_by_torch(columns: Columns, kernel_size: int, dilation: int) -> KernelMap:
