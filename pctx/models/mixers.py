@@ -87,7 +87,8 @@ class NeighborMixer(nn.Module):
             return self.attention(feat, around)
         coord = _position(level, feat, "metres")
         there = coord.index_select(0, around.index.reshape(-1)).view(*around.index.shape, 3)
-        bias = self.bias(there - coord[:, None], around.valid)  # (n, k, h)
+        offset = (there - coord[:, None]).to(feat.dtype)
+        bias = self.bias(offset, around.valid)  # (n, k, h)
         return self.attention(feat, around, bias.transpose(1, 2)[:, :, None])
 
 

@@ -6,7 +6,7 @@ channels a head.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -127,7 +127,7 @@ class MultiHeadAttention(nn.Module):
         backend: AttentionBackend = "auto",
     ):
         super().__init__()
-        _require_heads(channels, num_heads)
+        _require(channels, num_heads, backend)
         self.num_heads, self.backend = num_heads, backend
         self.query = Linear(channels, channels, bias=qkv_bias)
         self.key_value = Linear(
@@ -185,7 +185,7 @@ class WindowAttention(nn.Module):
         backend: AttentionBackend = "auto",
     ):
         super().__init__()
-        _require_heads(channels, num_heads)
+        _require(channels, num_heads, backend)
         self.num_heads, self.backend = num_heads, backend
         self.qkv = Linear(channels, 3 * channels, bias=qkv_bias)
         self.proj = Linear(channels, channels)
@@ -333,6 +333,10 @@ def _read(slots: Tensor, windows: Windows) -> Tensor:
     return slots.flatten(0, 1).index_select(0, windows.slot)
 
 
-def _require_heads(channels: int, num_heads: int) -> None:
+def _require(channels: int, num_heads: int, backend: AttentionBackend) -> None:
+    if backend not in get_args(AttentionBackend):
+        raise ValueError(
+            f"backend must be one of {', '.join(get_args(AttentionBackend))}, found {backend!r}"
+        )
     if num_heads < 1 or channels % num_heads:
         raise ValueError(f"channels {channels} must be a multiple of num_heads {num_heads}")

@@ -159,7 +159,8 @@ class ContextualEncoding(nn.Module):
         def value(weights: Tensor) -> Tensor:
             told = widen(weights).new_zeros(w, h, k, d)
             for place, bound, table in zip(places, self.bounds, value_tables, strict=True):
-                told += _Write.apply(weights, place, bound) @ table
+                written = _Write.apply(weights, place, bound)
+                told += (written.to(table.dtype) @ table).to(told.dtype)
             return told.to(weights.dtype)
 
         return ContextualTerms(bias.to(query.dtype), value)

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from pctx.nn.derivative import first_only
 from pctx.nn.mlp import widen
 
 SCORES_AT_ONCE = 2**20
@@ -73,7 +73,7 @@ class _LearnedBias(torch.autograd.Function):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=bias.detach())
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, ...]:
         query, key, value, bias = ctx.saved_tensors
         grads = tuple(each.new_empty(each.shape) for each in (query, key, value, bias))

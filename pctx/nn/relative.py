@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from pctx.geometry.windows import Windows
+from pctx.nn.derivative import first_only
 from pctx.nn.mlp import widen
 from pctx.nn.position import TABLE_STD, CoordinateMLP
 
@@ -86,6 +86,7 @@ class CoordinateBias(nn.Module):
         """Compute the bias of every query (row) and key (column) of every window."""
         places = _in_windows(coord, windows)
         offset = places[:, :, None] - places[:, None, :]  # (w, k, k, 3)
+        offset = offset.to(self.mlp.fc1.weight.dtype)
         valid = windows.valid
         pairs = None if valid is None else valid[:, :, None] & valid[:, None, :]
         return self.mlp(offset, pairs).permute(0, 3, 1, 2)
@@ -175,7 +176,7 @@ class _TableLookUp(torch.autograd.Function):
         return bias.view(h, w, k, k).transpose(0, 1)
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,), (cells,) = grads, ctx.saved_tensors
         h, side = grad.shape[1], 2 * ctx.bound + 1

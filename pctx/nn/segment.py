@@ -12,10 +12,10 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from pctx.geometry import packed
 from pctx.nn.backend import SegmentBackend, scatter_library, segment_engine
+from pctx.nn.derivative import first_only
 from pctx.nn.mlp import widen
 
 Reduction = Literal["sum", "mean", "max", "min"]
@@ -80,7 +80,7 @@ class _ScatterReduce(torch.autograd.Function):
         return reduced
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,), library = grads, scatter_library()
         starts, *extreme = ctx.saved_tensors

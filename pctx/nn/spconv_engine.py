@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from pctx.geometry.kernel_map import KernelMap
+from pctx.nn.derivative import first_only
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -162,7 +162,7 @@ class _SpconvConvolution(torch.autograd.Function):
         return rows
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         ops = spconv_library()
         feat, weight, pairs, counts = ctx.saved_tensors

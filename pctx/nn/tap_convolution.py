@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from pctx.geometry.kernel_map import KernelMap
 from pctx.nn.backend import product
+from pctx.nn.derivative import first_only
 
 CHUNK = 1 << 20
 """Numbers gathered and multiplied at once on a CPU: what its nearest caches hold (table above)."""
@@ -75,7 +75,7 @@ class _TapConvolution(torch.autograd.Function):
         return out.to(feat.dtype)
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         feat, taps = ctx.saved_tensors
         kernel_map: KernelMap = ctx.kernel_map

@@ -97,6 +97,8 @@ def test_what_makes_sense_trains_and_keeps_clouds_apart(window, attention, posit
     with torch.no_grad():
         alone = torch.cat([model(cloud) for cloud in single_clouds(batch)])
         torch.testing.assert_close(model(batch), alone, **CLOSE)
+        halved = replace(batch, coord=batch.coord.bfloat16(), feat=batch.feat.bfloat16())
+        assert model.bfloat16()(halved).isfinite().all()
 
 
 @pytest.mark.parametrize(
