@@ -41,15 +41,16 @@ _TINY_V1: Mapping[str, Any] = MappingProxyType(
 
 _TINY_V2: Mapping[str, Any] = MappingProxyType(
     {
-        "channels": (24, 96, 192, 256),
-        "depths": (1, 1, 2, 1),
-        "groups": (3, 12, 24, 32),
+        "channels": (64, 96, 128, 256),
+        "depths": (0, 1, 1, 1),
+        "groups": (8, 12, 16, 32),
         "num_neighbors": 8,
         "cell_sizes": (3.0, 7.5, 18.75),
-        "decoder_channels": (96, 128, 192),
-        "decoder_depths": (0, 0, 0),
-        "decoder_groups": (12, 16, 24),
+        "decoder_channels": (64, 96, 128),
+        "decoder_depths": (0, 1, 1),
+        "decoder_groups": (8, 12, 16),
         "decoder_num_neighbors": 8,
+        "unpooling": "interpolation",
         "drop_path": 0.0,
     }
 )

@@ -357,3 +357,19 @@ def test_neighbours_infinitely_far_weigh_alike(dtype):
     valid = torch.tensor([[True, True], [True, False], [True, True]])
     around = Neighborhood(index=torch.zeros(3, 2).long(), valid=valid, distance=distance.to(dtype))
     assert interpolation_weights(around).tolist() == [[0.5, 0.5], [1, 0], [1, 0]]
+
+
+def test_a_neighbourhood_is_cut_to_the_nearest_and_to_some_queries():
+    coord = torch.from_numpy(scattered(np.random.default_rng(0), 12))
+    offsets = torch.tensor([0, 9, 12])
+    found = knn(coord, offsets, 5)
+    for cut, expected in (
+        (found.first(3), knn(coord, offsets, 3)),
+        (found.rows(torch.tensor([10, 0])), found),
+    ):
+        rows = slice(None) if expected is not found else [10, 0]
+        assert torch.equal(cut.index, expected.index[rows])
+        assert torch.equal(cut.distance, expected.distance[rows])
+    assert torch.equal(found.first(4).valid, found.valid[:, :4])
+    bare = Neighborhood(index=found.index, valid=None)
+    assert bare.first(2).valid is None and bare.rows(torch.tensor([1])).distance is None

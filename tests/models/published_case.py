@@ -12,6 +12,10 @@ from pctx.models.published import from_published
 from pctx.models.segmentor import Segmentor
 
 
+NO_GRADIENT = 1e-4
+"""Of a bias before a batch norm there is none but rounding."""
+
+
 class PublishedCase:
     """The published numbers of a segmentor, and ours.
 
@@ -57,21 +61,22 @@ class PublishedCase:
         """How far we are at most."""
         return np.abs(ours.detach().numpy() - self.data[self.prefix + key]).max()
 
-    def gradient_distance(self):
+    def gradient_distance(self, data=None, start="grad/"):
         """The same of the gradients, each over its largest entry; and how many there are."""
-        start = f"{self.prefix}grad/"
+        data, start = data or self.data, self.prefix + start
         own = {self.name(key): (key, p) for key, p in self.model.named_parameters()}
         worst, count = 0.0, 0
-        for key in self.data.files:
+        for key in data.files:
             if not key.startswith(start):
                 continue
-            reference = torch.from_numpy(self.data[key])
+            reference = torch.from_numpy(data[key])
             if key.endswith("input/feat"):
                 ours = self.batch.feat.grad
             else:
                 ours_key, parameter = own[key[len(start) + len("param/") :]]
                 ours, reference = parameter.grad, self.layout(ours_key, reference)
-            worst = max(worst, float((ours - reference).abs().max() / reference.abs().max()))
+            largest = max(reference.abs().max(), NO_GRADIENT)
+            worst = max(worst, float((ours - reference).abs().max() / largest))
             count += 1
         return worst, count
 
