@@ -380,8 +380,9 @@ class TestCosts:
             for backend, k in [("sdpa", 256), ("sdpa", 2048), ("plain", 256), ("plain", 2048)]
         }
         print(f"\npeak MB of 8,192 points, 2 heads of 16, masked {masked}: {peaks}")
-        assert peaks["sdpa", 2048] < 1.25 * peaks["sdpa", 256]
-        assert peaks["plain", 2048] > 4 * peaks["plain", 256]
+        # The allocator's whims are tens of MB; a table of scores of 2,048 slots is 256.
+        assert peaks["sdpa", 2048] < peaks["sdpa", 256] + 50
+        assert peaks["plain", 2048] > peaks["plain", 256] + 150
 
     def peak(self, backend, k, masked):
         """MB that forward and backward add to a fresh process."""
