@@ -8,7 +8,7 @@ n points of a level, m points of the next, k neighbours a point, c channels, i i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -24,7 +24,7 @@ from pctx.geometry.points import PointBatch
 from pctx.geometry.sampling import farthest_points, strided_counts
 from pctx.models.backbone import Backbone
 from pctx.models.head import HiddenHead
-from pctx.models.unet import UNet, require_entries
+from pctx.models.unet import Stage, UNet, require_entries
 from pctx.nn import backend
 from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, Linear, LinearNormReLU
 from pctx.nn.resample import interpolate
@@ -242,20 +242,6 @@ class TransitionUp(nn.Module):
         """Bring coarse rows to the points of a level."""
         assert level.nearest_coarse is not None
         return self.skip(skip) + interpolate(self.up(feat), level.nearest_coarse)
-
-
-class Stage(nn.Module):
-    """Blocks at one level."""
-
-    def __init__(self, blocks: Iterable[Block]):
-        super().__init__()
-        self.blocks = nn.ModuleList(blocks)
-
-    def forward(self, feat: Float[Tensor, "n c"], level: Level) -> Float[Tensor, "n c"]:
-        """Run the blocks."""
-        for block in self.blocks:
-            feat = block(feat, level)
-        return feat
 
 
 class DecoderStage(nn.Module):

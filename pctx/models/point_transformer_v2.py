@@ -8,7 +8,7 @@ n points of a level, m points of the next, c channels, i input channels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -19,13 +19,13 @@ from torch import Tensor, nn
 
 from pctx.geometry.canonical import canonical_level, level_as_given, restore_rows
 from pctx.geometry.hierarchy import Hierarchy, Level
-from pctx.geometry.neighbors import Neighborhood, knn
+from pctx.geometry.neighbors import knn
 from pctx.geometry.packed import segment_mean
 from pctx.geometry.points import PointBatch
 from pctx.geometry.pooling import Pooling, voxel_pooling
 from pctx.models.backbone import Backbone
 from pctx.models.head import HiddenHead
-from pctx.models.unet import UNet, require_entries, rising
+from pctx.models.unet import Stage, UNet, require_entries, rising
 from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, DropPath, Linear, LinearNormReLU
 from pctx.nn.resample import interpolate, pool_max, unpool
 from pctx.nn.vector_attention import GroupedVectorAttention
@@ -128,7 +128,7 @@ class PointTransformerV2(Backbone):
         )
 
         def stage(width: int, parts: int, k: int, drops: Sequence[float]) -> Stage:
-            return Stage(k, (Block(width, attention(width, parts), drop) for drop in drops))
+            return Stage(Block(width, attention(width, parts), k, drop) for drop in drops)
 
         # The patch embedding drops nothing, as released.
         rates = [[0.0] * depths[0], *rising(drop_path, depths[1:])]
@@ -203,8 +203,9 @@ class Block(nn.Module):
     A batch norm and a ReLU follow each; the last ReLU is after the sum.
     """
 
-    def __init__(self, channels: int, attention: GroupedVectorAttention, drop_path: float):
+    def __init__(self, channels: int, attention: GroupedVectorAttention, k: int, drop_path: float):
         super().__init__()
+        self.k = k
         self.fc1 = Linear(channels, channels, bias=False)
         self.norm1 = BatchNorm(channels, NORM_EPS, NORM_MOMENTUM)
         self.attention = attention
@@ -213,31 +214,13 @@ class Block(nn.Module):
         self.norm3 = BatchNorm(channels, NORM_EPS, NORM_MOMENTUM)
         self.drop_path = DropPath(drop_path)
 
-    def forward(
-        self, feat: Float[Tensor, "n c"], level: Level, around: Neighborhood
-    ) -> Float[Tensor, "n c"]:
-        """Let each point attend to its neighbours."""
-        hidden = self.norm1(self.fc1(feat)).relu()
-        hidden = self.norm2(self.attention(hidden, level.coord, around)).relu()
-        hidden = self.norm3(self.fc2(hidden))
-        return (feat + self.drop_path(hidden, level.offsets)).relu()
-
-
-class Stage(nn.Module):
-    """Blocks at one level, which see the k nearest of each point."""
-
-    def __init__(self, k: int, blocks: Iterable[Block]):
-        super().__init__()
-        self.k = k
-        self.blocks = nn.ModuleList(blocks)
-
     def forward(self, feat: Float[Tensor, "n c"], level: Level) -> Float[Tensor, "n c"]:
-        """Run the blocks."""
+        """Let each point attend to the k nearest."""
         assert level.neighbors is not None
-        around = level.neighbors.first(self.k)
-        for block in self.blocks:
-            feat = block(feat, level, around)
-        return feat
+        hidden = self.norm1(self.fc1(feat)).relu()
+        hidden = self.attention(hidden, level.coord, level.neighbors.first(self.k))
+        hidden = self.norm3(self.fc2(self.norm2(hidden).relu()))
+        return (feat + self.drop_path(hidden, level.offsets)).relu()
 
 
 class GridPool(nn.Module):

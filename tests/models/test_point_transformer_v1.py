@@ -9,9 +9,10 @@ import torch
 from pctx.geometry.canonical import canonical_level
 from pctx.geometry.packed import segment_mean
 from pctx.models.factory import create_model
-from pctx.models.point_transformer_v1 import Bottom, PointTransformerV1, Stage, TransitionDown
+from pctx.models.point_transformer_v1 import Bottom, PointTransformerV1, TransitionDown
 from pctx.models.published_v1 import ptv1_name
 from pctx.models.segmentor import Segmentor
+from pctx.models.unet import Stage
 from tests.models.clouds import random_batch
 from tests.models.vector_case import VectorCase, assert_learns_the_same, assert_published_size
 
