@@ -71,7 +71,7 @@ def look(cloud: PointCloud, checkpoint: pctx.checkpoint.Checkpoint) -> list[Scen
         )
 
     def attention(layer: Layer) -> Scene:
-        found = attention_map(model, sample.points, voxel, layer.number)
+        found = attention_map(model, sample.points, layer.number, None, voxel)
         title = f"attention, layer {layer.number}, level {layer.level}"
         return scene(
             title, found.point, "heard most", subject=f"{len(found.index)} voxels are heard"

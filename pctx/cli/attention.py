@@ -153,7 +153,7 @@ def _answer(
     from pctx.inference.class_maps import class_map, grad_cam
 
     if question.map == "attention":
-        found = attention_map(model, points, voxel, question.layer, question.head)
+        found = attention_map(model, points, question.layer, question.head, voxel)
         level = f"level {found.layer.level}{' of the decoder' if found.layer.decoder else ''}"
         heads = "mean of all heads" if question.head is None else f"head {question.head}"
         subject = f"attention in layer {found.layer.number}, {level}, {heads}"

@@ -43,18 +43,18 @@ class AttentionMap:
 def attention_map(
     model: Segmentor,
     points: PointBatch,
+    layer: int | str | None,
+    head: int | None,
     query: int,
-    layer: int | str | None = None,
-    head: int | None = None,
 ) -> AttentionMap:
     """Show whom a point listens to in a layer; only the weights of its own window are computed.
 
     Args:
         model: in evaluation mode.
         points: packed voxels.
-        query: one of them; on a coarser level, the point that it was pooled into asks.
         layer: number in the order of execution, or name; None is the last of the finest level.
         head: number; None is the mean of all.
+        query: one of the points; on a coarser level, the one that it was pooled into asks.
 
     Raises:
         ValueError: there is no such point, layer or head, or no attention in the model.

@@ -48,14 +48,14 @@ def test_a_map_is_a_row_of_the_softmax(head):
         dense = dense_attention(module, *inputs)
     dense = dense.mean(0) if head is None else dense[head]
     for query in range(15):
-        found = attention_map(model, points, query, head=head)
+        found = attention_map(model, points, None, head, query)
         torch.testing.assert_close(found.point, dense[query], **CLOSE)
         torch.testing.assert_close(found.weight, dense[query, found.index], **CLOSE)
 
 
 def test_masked_slots_are_left_out():
     model, points = flat(), random_batch([11, 3], channels=8)
-    found = attention_map(model, points, 12)
+    found = attention_map(model, points, None, None, 12)
     assert sorted(found.index.tolist()) == [11, 12, 13]
     torch.testing.assert_close(found.weight.sum(), torch.tensor(1.0))
 
@@ -66,7 +66,7 @@ def test_on_a_coarse_level_the_point_that_the_query_was_pooled_into_asks():
     coarse = dense_layers(model, points)[2]
     _, down = pooling_matrices(levels)
     for query in (0, 35, 69, 80):
-        found = attention_map(model, points, query, layer=2)
+        found = attention_map(model, points, 2, None, query)
         assert found.query == levels[0].pooling.cluster[query]
         assert found.layer.level == 1
         torch.testing.assert_close(found.point, coarse[found.query] @ down, **CLOSE)
@@ -75,10 +75,10 @@ def test_on_a_coarse_level_the_point_that_the_query_was_pooled_into_asks():
 
 def test_by_default_the_last_layer_of_the_finest_level_is_shown():
     model, points = toy_unet(), random_batch([70])
-    found = attention_map(model, points, 7)
+    found = attention_map(model, points, None, None, 7)
     assert found.layer.number == 3
     torch.testing.assert_close(found.point, dense_layers(model, points)[3][7], **CLOSE)
-    by_name = attention_map(model, points, 7, layer=found.layer.name)
+    by_name = attention_map(model, points, found.layer.name, None, 7)
     assert torch.equal(by_name.point, found.point)
 
 
@@ -92,7 +92,7 @@ def test_biases_count():
     with torch.no_grad():
         expected = dense_attention(module, *inputs).mean(0)
     for query in (3, 39):
-        found = attention_map(model, points, query, layer=0)
+        found = attention_map(model, points, 0, None, query)
         torch.testing.assert_close(found.point, expected[query], **CLOSE)
 
 
@@ -109,7 +109,7 @@ def test_biases_count():
 )
 def test_what_is_not_there_is_named(asked, words):
     with pytest.raises(ValueError, match=words):
-        attention_map(toy_unet(), random_batch([40]), **asked)
+        attention_map(toy_unet(), random_batch([40]), **({"layer": None, "head": None} | asked))
 
 
 def test_rollout_is_the_product_of_the_layers():
@@ -155,7 +155,7 @@ def test_what_is_heard_sums_to_one_in_every_model(name):
     points = random_batch([150, 40])
     one = torch.tensor(1.0)
     for layer in list_layers(model):
-        found = attention_map(model, points, 77, layer=layer.number)
+        found = attention_map(model, points, layer.number, None, 77)
         torch.testing.assert_close(found.weight.sum(), one)
         torch.testing.assert_close(found.point.sum(), one)
     found = attention_rollout(model, points, 77)
@@ -202,7 +202,7 @@ def test_every_raw_point_has_the_value_of_its_voxel():
     checkpoint, cloud = toy_checkpoint(), toy_cloud(400)
     coord = np.insert(cloud.coord, 3, [np.nan, 0, 0], axis=0)
     sample = prepare(PointCloud(coord=coord), grid_size=0.5, features=checkpoint.features)
-    found = attention_map(checkpoint.build(), sample.points, 9)
+    found = attention_map(checkpoint.build(), sample.points, None, None, 9)
     raw = on_raw_points(found.point, sample)
     assert raw.dtype == np.float32 and len(raw) == 401
     assert np.isnan(raw[3]) and np.isfinite(np.delete(raw, 3)).all()

@@ -11,7 +11,6 @@ from pctx.geometry.points import PointBatch
 from pctx.models.published import from_published
 from pctx.models.segmentor import Segmentor
 
-
 NO_GRADIENT = 1e-4
 """Of a bias before a batch norm there is none but rounding."""
 
