@@ -38,7 +38,7 @@ def interpolate(feat: Float[Tensor, "m c"], nearest: Neighborhood) -> Float[Tens
         nearest: coarse rows for each fine one, with distances; see `interpolation_weights`.
     """
     n, k = nearest.index.shape
-    if len(feat) == 0:  # no row 0 for masked places to name
+    if feat.shape[0] == 0:  # no row 0 for masked places to name
         return feat.new_zeros(n, feat.shape[1])
     weights = interpolation_weights(nearest).to(feat.dtype)
     rows = feat.index_select(0, nearest.index.flatten()).view(n, k, feat.shape[1])
