@@ -1,8 +1,7 @@
 """Space-filling curves: Morton (z) and Hilbert codes of voxels, encoded and decoded by table.
 
 n voxels, o curves. A code holds 3 bits a level, the coarsest level highest. The Hilbert curve is
-read by an automaton derived from J. Skilling, "Programming the Hilbert curve" (AIP Conference
-Proceedings 707, 2004): its state says how the axes are permuted and flipped at a level.
+read by the automaton of `automaton.py`.
 
 A curve is named `z` or `hilbert`, and may say in which order it takes the axes, the most
 significant first: `z-yxz`, `hilbert-zxy`; `-trans` is short for `-yxz`. `random` visits the cube's
@@ -20,6 +19,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from pctx.geometry.automaton import STEP, automaton, translate
 from pctx.geometry.checks import check_grid_coord
 
 CURVES = ("z", "z-trans", "hilbert", "hilbert-trans")
@@ -27,9 +27,6 @@ CURVES = ("z", "z-trans", "hilbert", "hilbert-trans")
 
 MAX_DEPTH = 21
 """Levels of a code: 3 bits each in the 63 of a non-negative int64."""
-
-_STEP = 3
-"""Levels read in one look-up; 3, as zero octants lead the Hilbert automaton round a cycle of 3."""
 
 _SPREAD_BITS = 11
 """Bits of a coordinate spread in one look-up: a table of 16 KiB stays in the fastest cache."""
@@ -130,7 +127,7 @@ def decode(code: Int[Tensor, "n"], depth: int, curve: str, *, seed: int = 0) -> 
     family, axes = parse_curve(curve)
     code = code.long()
     if family == "hilbert":
-        code = _translate(_automaton(str(code.device))[1], code, depth, depth % _STEP)
+        code = translate(automaton(str(code.device))[1], code, depth, depth % STEP)
     elif family == "random":
         code = unscramble(code, 3 * depth, seed)
     return _compact(code, depth)[:, [axes.index(axis) for axis in range(3)]]
@@ -196,13 +193,13 @@ def _encode_piece(
     for axes in {curve.axes for curve in curves}:
         first, second, last = (spread[axis] for axis in axes)
         morton[axes] = (first << 2).bitwise_or_(second << 1).bitwise_or_(last)
-    # The state in which a curve of depth d is entered; see _translate.
-    start = depth % _STEP if own_depth is None else own_depth % _STEP
-    table = _automaton(str(codes.device))[0]
+    # The state in which a curve of depth d is entered; see translate.
+    start = depth % STEP if own_depth is None else own_depth % STEP
+    table = automaton(str(codes.device))[0]
     for row, (family, axes) in zip(codes, curves, strict=True):
         code = morton[axes]
         if family == "hilbert":
-            code = _translate(table, code, depth, start)
+            code = translate(table, code, depth, start)
         elif family == "random":
             code = scramble(code, 3 * (depth if own_depth is None else own_depth), seed)
         row.copy_(code)
@@ -232,30 +229,9 @@ def _compact(morton: Tensor, depth: int) -> Tensor:
     """Gather every third bit: (n, 3)."""
     table = _compact_table(str(morton.device))
     axes = torch.zeros(len(morton), 3, dtype=torch.int64, device=morton.device)
-    for level in range(0, depth, _STEP):
-        axes |= table.index_select(0, (morton >> (3 * level)) & ((1 << 3 * _STEP) - 1)) << level
+    for level in range(0, depth, STEP):
+        axes |= table.index_select(0, (morton >> (3 * level)) & ((1 << 3 * STEP) - 1)) << level
     return axes
-
-
-def _translate(table: Tensor, word: Tensor, depth: int, start: Tensor | int) -> Tensor:
-    """Run the automaton over words, `_STEP` levels a look-up, from the coarsest level down.
-
-    Args:
-        table: at (state << 9 | symbols): next state << 9 | translated symbols.
-        word: (n,) 3 bits a level.
-        depth: levels; zero octants above fill them up to a whole number of look-ups.
-        start: depth modulo 3, of each word or of all. As a zero octant leads from state 0 to 1, 2
-            and back to 0, the first level of the curve itself is then read in state 0.
-    """
-    width = 3 * _STEP
-    mask = (1 << width) - 1
-    state = start << width
-    translated = torch.zeros_like(word)
-    for shift in reversed(range(0, 3 * depth, width)):
-        entry = table.index_select(0, (word >> shift).bitwise_and_(mask).bitwise_or_(state))
-        translated.bitwise_left_shift_(width).bitwise_or_(entry & mask)
-        state = entry.bitwise_and_(~mask)
-    return translated
 
 
 @lru_cache(maxsize=16)
@@ -267,74 +243,6 @@ def _spread_table(device: str) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _compact_table(device: str) -> Tensor:
-    value = np.arange(1 << 3 * _STEP)
-    axes = [
-        sum(((value >> (3 * i + 2 - axis)) & 1) << i for i in range(_STEP)) for axis in range(3)
-    ]
+    value = np.arange(1 << 3 * STEP)
+    axes = [sum(((value >> (3 * i + 2 - axis)) & 1) << i for i in range(STEP)) for axis in range(3)]
     return torch.from_numpy(np.stack(axes, axis=1)).to(device)
-
-
-@lru_cache(maxsize=16)
-def _automaton(device: str) -> tuple[Tensor, Tensor]:
-    """Return the tables Morton to Hilbert and Hilbert to Morton of `_STEP` levels."""
-    digit, following = _single_level()
-    states = len(digit)
-    octants = np.arange(1 << 3 * _STEP)
-    state = np.repeat(np.arange(states)[:, None], len(octants), axis=1)
-    digits = np.zeros_like(state)
-    for level in reversed(range(_STEP)):
-        octant = (octants >> (3 * level)) & 7
-        digits = digits << 3 | digit[state, octant]
-        state = following[state, octant]
-    row = np.arange(states)[:, None]
-    encode_table = state << (3 * _STEP) | digits
-    decode_table = np.empty_like(encode_table)
-    decode_table[row, digits] = state << (3 * _STEP) | octants
-    return (
-        torch.from_numpy(encode_table.ravel()).to(device),
-        torch.from_numpy(decode_table.ravel()).to(device),
-    )
-
-
-_State = tuple[tuple[int, ...], tuple[int, ...], int]
-"""Which axis stands in each place, whether it is flipped, the parity of the Gray code so far."""
-
-
-def _single_level() -> tuple[np.ndarray, np.ndarray]:
-    """Follow Skilling's transform one level at a time: (digit, next state), each (states, 8).
-
-    A zero octant leads from state 0, the untouched cube, to 1, 2 and back to 0.
-    """
-    start: _State = ((0, 1, 2), (0, 0, 0), 0)
-    states = [start]
-    for _ in range(2):
-        states.append(_advance(states[-1], 0)[1])
-    number = {state: i for i, state in enumerate(states)}
-    digit: list[list[int]] = []
-    following: list[list[int]] = []
-    while len(digit) < len(states):
-        steps = [_advance(states[len(digit)], octant) for octant in range(8)]
-        for _, state in steps:
-            if state not in number:
-                number[state] = len(states)
-                states.append(state)
-        digit.append([d for d, _ in steps])
-        following.append([number[state] for _, state in steps])
-    return np.array(digit), np.array(following)
-
-
-def _advance(state: _State, octant: int) -> tuple[int, _State]:
-    """Read one octant: its digit along the curve, and the state inside it."""
-    place, flip, parity = list(state[0]), list(state[1]), state[2]
-    bits = [(octant >> 2) & 1, (octant >> 1) & 1, octant & 1]
-    gray = [bits[place[j]] ^ flip[j] for j in range(3)]
-    digit = 0
-    for j in range(3):
-        if gray[j]:
-            flip[0] ^= 1
-        else:
-            place[0], place[j] = place[j], place[0]
-            flip[0], flip[j] = flip[j], flip[0]
-        parity ^= gray[j]
-        digit = digit << 1 | parity
-    return digit, (tuple(place), tuple(flip), parity)

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pctx.geometry import automaton
 from pctx.geometry.curves import CURVES, decode, encode, encode_curves
 
 ORDERS = ["".join(axes) for axes in itertools.permutations("xyz")]
@@ -142,6 +143,18 @@ def test_any_integer_dtype_and_strides(dtype):
     strided = cells.t().contiguous().t().to(dtype)
     for curve in EVERY:
         assert torch.equal(encode(strided, 3, curve), encode(cells, 3, curve))
+
+
+@given(st.lists(st.integers(0, 21), min_size=1, max_size=30), st.integers(0, 2**32 - 1))
+def test_both_ways_of_translating_are_one(depths, seed):
+    rng = np.random.default_rng(seed)
+    word = torch.tensor([int(rng.integers(0, 8**depth)) for depth in depths])
+    start = torch.tensor(depths) % 3
+    for table in automaton.automaton("cpu"):
+        for first in (start, max(depths) % 3):
+            ways = (automaton.translate, automaton._translate_by_torch)
+            here, there = (way(table, word, max(depths), first) for way in ways)
+            assert torch.equal(here, there)
 
 
 def test_pieces_join_without_a_seam():
