@@ -20,7 +20,7 @@ from pctx.geometry.curves import CURVES
 from pctx.geometry.hierarchy import Hierarchy, Level, serial_hierarchy
 from pctx.geometry.points import PointBatch
 from pctx.models.backbone import Backbone
-from pctx.models.unet import UNet, require_entries, rising
+from pctx.models.unet import Stage, UNet, require_entries, rising
 from pctx.nn.attention import WindowAttention
 from pctx.nn.mlp import BATCH_NORM_MOMENTUM, MLP, BatchNorm, DropPath
 from pctx.nn.position import ConditionalEncoding
@@ -127,7 +127,7 @@ class PointTransformerV3(Backbone):
 
         self.stem = Stem(in_channels, channels[0], norm_momentum)
         encoder = [
-            EncoderStage(stage(*each))
+            Stage(stage(*each))
             for each in zip(
                 range(count), channels, num_heads, rising(drop_path, depths), strict=True
             )
@@ -245,20 +245,6 @@ class Block(nn.Module):
         if self.relative_bias is not None:
             bias = self.relative_bias(level.grid_coord, windows)
         return self.attention(feat, windows, bias)
-
-
-class EncoderStage(nn.Module):
-    """Blocks at one level."""
-
-    def __init__(self, blocks: Sequence[Block]):
-        super().__init__()
-        self.blocks = nn.ModuleList(blocks)
-
-    def forward(self, feat: Float[Tensor, "n c"], level: Level) -> Float[Tensor, "n c"]:
-        """Run the blocks."""
-        for block in self.blocks:
-            feat = block(feat, level)
-        return feat
 
 
 class DecoderStage(nn.Module):
