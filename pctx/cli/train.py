@@ -62,6 +62,7 @@ def fit(config: Any, run: Path) -> Scores:
     from pctx.data.loader import Pipeline
     from pctx.engine.callbacks import Freeze, SaveModel
     from pctx.engine.datamodule import ScanDataModule
+    from pctx.engine.losses import weigh_classes
     from pctx.engine.segmentation import SegmentationModule
 
     pl.seed_everything(config.seed, verbose=False)
@@ -90,9 +91,11 @@ def fit(config: Any, run: Path) -> Scores:
         raise UsageError(f"{backbone.rpartition('.')[2]}: {error}") from error
     if config.init_from:
         _start_from(config.init_from, model)
+    criterion = instantiate(config.criterion, _convert_="all")
+    weigh_classes(criterion, pipeline.dataset)
     module = SegmentationModule(
         model=model,
-        criterion=instantiate(config.criterion, _convert_="all"),
+        criterion=criterion,
         optimizer=instantiate(config.optim.optimizer),
         scheduler=instantiate(config.optim.scheduler),
         labels=pipeline.labels,

@@ -18,6 +18,7 @@ from torchmetrics import Metric
 from pctx.data.labels import LabelSet
 from pctx.data.loader import TrainingSet
 from pctx.data.prepare import Sample
+from pctx.engine.losses import loss_of
 from pctx.engine.metrics import Scores, confusion_matrix
 from pctx.engine.optim import parameter_groups
 from pctx.geometry.points import PointBatch
@@ -113,7 +114,7 @@ class SegmentationModule(pl.LightningModule):
         logits = self.model(batch, hierarchy)
         if batch.label is None:
             raise ValueError("training needs labels, and the batch has none")
-        loss: Tensor = self.criterion(logits, batch.label)
+        loss = loss_of(self.criterion, logits, batch.label, batch)
         fine = _finite([loss.detach(), *statistics])
         # All processes skip together, as each waits for the gradients of the others.
         if not self.trainer.strategy.reduce_boolean_decision(fine, all=True):
@@ -156,7 +157,7 @@ class SegmentationModule(pl.LightningModule):
         if label is None or batch.label is None:
             raise ValueError("validation needs labels, and a scan has none")
         if (label >= 0).any():
-            loss = self.criterion(logits, label)
+            loss = loss_of(self.criterion, logits, label, batch.points)
             self.log("val/loss", loss, on_epoch=True, batch_size=1, sync_dist=True)
         predicted = batch.spread(logits.argmax(dim=1))
         self.confusion.update(batch.label, predicted)

@@ -14,7 +14,7 @@ from pctx.data.labels import Card
 from pctx.data.loader import Pipeline
 from pctx.engine import segmentation
 from pctx.engine.datamodule import ScanDataModule
-from pctx.engine.losses import CrossEntropyLovasz
+from pctx.engine.losses import CrossEntropy
 from pctx.engine.optim import one_cycle
 from pctx.engine.segmentation import MAX_BAD_STEPS, SegmentationModule
 from tests.toy import ARGUMENTS, BACKBONE, LABELS, toy_cloud
@@ -54,7 +54,7 @@ def poisoned(*bad):
     return ScanDataModule(pipeline, batch_size=1)
 
 
-class Criterion(CrossEntropyLovasz):
+class Criterion(CrossEntropy):
     """Finite losses whose gradients are infinite at some calls."""
 
     def __init__(self, bad_calls=()):
