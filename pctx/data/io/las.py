@@ -6,7 +6,8 @@ points, and what says where the parts behind them begin. n points.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,19 @@ import numpy as np
 from pctx.data.io import copc, las_points
 from pctx.data.io.columns import cloud_from_columns
 from pctx.data.io.labelled import Labelled
-from pctx.data.io.las_file import LAS_MAGIC, read_las_file, read_las_front, write_las_file
+from pctx.data.io.las_file import (
+    LAS_MAGIC,
+    LasFile,
+    open_las_file,
+    read_las_file,
+    read_las_front,
+    write_las_file,
+)
 from pctx.data.io.las_new import NEW_FORMAT, new_las_file
 from pctx.geometry.points import PointCloud
+
+BLOCK = 1_000_000
+"""Points in memory at a time where a file is copied."""
 
 
 def read_las(path: Path) -> PointCloud:
@@ -51,27 +62,64 @@ def write_las(path: Path, labelled: Labelled) -> None:
         file = new_las_file(cloud)
         write_las_file(file.with_compression(True) if compressed else file, path)
         return
-    before = read_las_file(source)
-    if len(before.points) != len(labelled.cloud):
-        raise ValueError(
-            f"{source} has {len(before.points)} points, the cloud to write {len(labelled.cloud)}"
-        )
-    file = before
-    if (label := labelled.cloud.label) is not None:
-        _check_classes(source, file.point_format, np.unique(label).tolist())
-        file = las_points.with_classes(file, label)
-    if labelled.added:
+    label = labelled.cloud.label
+    if label is not None:
+        _check_classes(source, read_las_front(source).point_format, np.unique(label).tolist())
+
+    def change(file: LasFile, start: int) -> LasFile:
+        rows = slice(start, start + len(file.points))
+        if label is not None:
+            file = las_points.with_classes(file, label[rows])
+        added = {name: column[rows] for name, column in labelled.added.items()}
+        return las_points.with_extra(file, added) if added else file
+
+    copy_las(source, path, change, num_points=len(labelled.cloud))
+
+
+def copy_las(
+    source: Path,
+    path: Path,
+    change: Callable[[LasFile, int], LasFile],
+    *,
+    num_points: int | None = None,
+) -> None:
+    """Copy a LAS or LAZ file with other points, in blocks of a million: in little memory.
+
+    Args:
+        source: the file that is copied.
+        path: LAZ where it ends in .laz, else LAS.
+        change: gives a block with its points changed, from the block and the number of its first
+            point. It is called with no points too, for the header and the records.
+        num_points: how many points the source must have.
+
+    Raises:
+        ReadError: the source is no LAS or LAZ file, or holds less than its header says.
+        ValueError: the source has another number of points, or `change` refuses.
+    """
+    compressed = path.name.lower().endswith(".laz")
+    with open_las_file(source) as (before, found, blocks):
+        if num_points is not None and found != num_points:
+            raise ValueError(f"{source} has {found} points, the cloud to write {num_points}")
         try:
-            file = las_points.with_extra(file, labelled.added)
+            file = change(before, 0)
         except ValueError as error:
             raise ValueError(f"{source}: {error}") from error
-    if compressed != file.compressed or (compressed and file.extra_size != before.extra_size):
-        file = file.with_compression(compressed)
-    if copc.is_copc(file) and not compressed:
-        file = copc.without_copc(file)
-    written = write_las_file(file, path)
-    if copc.is_copc(written):
-        copc.relocate(path, before, written)
+        if compressed != file.compressed or (compressed and file.extra_size != before.extra_size):
+            file = file.with_compression(compressed)
+        if copc.is_copc(file) and not compressed:
+            file = copc.without_copc(file)
+        written = write_las_file(file, path, _changed(before, blocks(BLOCK), change))
+        if copc.is_copc(written):
+            copc.relocate(path, before, written)
+
+
+def _changed(
+    file: LasFile, blocks: Iterator[np.ndarray], change: Callable[[LasFile, int], LasFile]
+) -> Iterator[np.ndarray]:
+    done = 0
+    for points in blocks:
+        yield change(replace(file, points=points), done).points
+        done += len(points)
 
 
 def is_las(path: Path) -> bool:

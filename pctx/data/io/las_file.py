@@ -5,9 +5,9 @@ n points of r bytes. Field offsets are those of the public header block, LAS 1.4
 
 from __future__ import annotations
 
-import io
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -131,8 +131,16 @@ def read_las_front(path: Path) -> LasFile:
         return _read_front(path, stream, path.stat().st_size)
 
 
-def read_las_file(path: Path) -> LasFile:
-    """Take a LAS 1.0 to 1.4 file apart, compressed or not.
+Blocks = Callable[[int], Iterator[np.ndarray]]
+"""Gives the points of a file in order, so many at a time: each (k, r) uint8."""
+
+
+@contextmanager
+def open_las_file(path: Path) -> Iterator[tuple[LasFile, int, Blocks]]:
+    """Take a LAS 1.0 to 1.4 file apart, compressed or not, but for its points.
+
+    Returns:
+        The file with no points (0, r), their number, and what reads them while the file is open.
 
     Raises:
         ReadError: it is no such file, or holds less than its header says.
@@ -142,37 +150,51 @@ def read_las_file(path: Path) -> LasFile:
         file = _read_front(path, stream, size)
         num_points = _num_points(file.header)
         length = struct.unpack_from("<H", file.header, _RECORD_LENGTH)[0]
+        file = replace(file, points=np.zeros((0, length), np.uint8))
         if file.compressed:
-            file = _decompressed(path, stream, file, num_points, length)
+            file, blocks = _compressed(path, stream, file, num_points, length)
         else:
-            found = (size - stream.tell()) // length
-            if found < num_points:
-                raise ReadError(
-                    f"{path}: the header says {num_points} points, the file holds {found}: "
-                    "it is truncated"
-                )
-            points = np.fromfile(stream, np.uint8, num_points * length).reshape(-1, length)
-            file = replace(file, points=points, tail_start=file.offset_to_points + points.size)
+            file, blocks = _plain(path, stream, file, num_points, length)
         stream.seek(file.tail_start)
         file = replace(file, tail=stream.read())
-    _check_extended(path, file, size)
-    return file
+        _check_extended(path, file, size)
+        yield file, num_points, blocks
 
 
-def write_las_file(file: LasFile, path: Path) -> LasFile:
+def read_las_file(path: Path) -> LasFile:
+    """Take a LAS 1.0 to 1.4 file apart, compressed or not.
+
+    Raises:
+        ReadError: it is no such file, or holds less than its header says.
+    """
+    with open_las_file(path) as (file, num_points, blocks):
+        for points in blocks(max(num_points, 1)):
+            return replace(file, points=points)
+        return file
+
+
+def write_las_file(
+    file: LasFile, path: Path, blocks: Iterable[np.ndarray] | None = None
+) -> LasFile:
     """Put a file together; what its header says of the tail's place is kept true.
+
+    Args:
+        file: what is written.
+        path: where to.
+        blocks: its points in order, each (k, r) uint8; None takes those of the file.
 
     Returns:
         The file as written, with its new `chunks` and `tail_start`.
     """
+    blocks = [file.points] if blocks is None else blocks
     with path.open("w+b") as stream:
         stream.write(file.header + b"".join(r.head + r.data for r in file.records) + file.gap)
         if file.compressed:
             data = next(r.data for r in file.records if r.record_id == _LASZIP_RECORD)
-            file = replace(file, chunks=laz.write_points(stream, data, file.points, file.chunks))
+            file = replace(file, chunks=laz.write_points(stream, data, blocks, file.chunks))
         else:
-            file.points.tofile(stream)
-            stream.seek(0, io.SEEK_END)
+            for block in blocks:
+                stream.write(np.ascontiguousarray(block).data)
         moved = stream.tell() - file.tail_start
         header = file.header
         for field, there in ((_WAVEFORMS, _is_1_3(header)), (_EVLRS, _is_1_4(header))):
@@ -235,17 +257,35 @@ def _num_points(head: bytes) -> int:
     return int(count or legacy)
 
 
-def _decompressed(
+def _compressed(
     path: Path, stream: BinaryIO, file: LasFile, num_points: int, length: int
-) -> LasFile:
+) -> tuple[LasFile, Blocks]:
     record = next((r for r in file.records if r.record_id == _LASZIP_RECORD), None)
     if record is None:
         raise ReadError(f"{path}: its points are compressed, and the record that says how is lost")
-    found = laz.read_points(path, stream, record.data, num_points, length)
-    records = tuple(r.with_data(found.data) if r is record else r for r in file.records)
-    return replace(
-        file, records=records, points=found.points, tail_start=found.end, chunks=found.chunks
-    )
+    packed = laz.open_points(path, stream, record.data, num_points, length)
+    records = tuple(r.with_data(packed.data) if r is record else r for r in file.records)
+    file = replace(file, records=records, tail_start=packed.end, chunks=packed.chunks)
+    return file, packed.blocks
+
+
+def _plain(
+    path: Path, stream: BinaryIO, file: LasFile, num_points: int, length: int
+) -> tuple[LasFile, Blocks]:
+    start = file.offset_to_points
+    found = (path.stat().st_size - start) // length
+    if found < num_points:
+        raise ReadError(
+            f"{path}: the header says {num_points} points, the file holds {found}: it is truncated"
+        )
+
+    def blocks(size: int) -> Iterator[np.ndarray]:
+        stream.seek(start)
+        for done in range(0, num_points, size):
+            count = min(size, num_points - done) * length
+            yield np.fromfile(stream, np.uint8, count).reshape(-1, length)
+
+    return replace(file, tail_start=start + num_points * length), blocks
 
 
 def _check_extended(path: Path, file: LasFile, size: int) -> None:

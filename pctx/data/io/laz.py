@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,20 +30,46 @@ Chunks = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Decompressed:
-    """What stood between the records and the tail of a LAZ file.
+class Packed:
+    """What stands between the records and the tail of a LAZ file.
 
     Attributes:
-        points: (n, r) uint8.
+        path: to name the file in errors.
+        stream: where the points are, from byte `start` on.
         chunks: (points, bytes) of each chunk.
-        end: the byte behind the chunk table.
+        end: the byte of the file behind the chunk table.
         data: the content of the record of LASzip with which the points can be written again.
+        shape: n and r.
     """
 
-    points: np.ndarray
+    path: Path
+    stream: BinaryIO
+    start: int
     chunks: Chunks
     end: int
     data: bytes
+    shape: tuple[int, int]
+
+    def blocks(self, size: int) -> Iterator[np.ndarray]:
+        """Decompress the points in order, `size` at a time: each (k, r) uint8.
+
+        Raises:
+            ReadError: the bytes are cut or corrupt.
+        """
+        import lazrs
+
+        num_points, length = self.shape
+        if not num_points:
+            return
+        with _faults(self.path):
+            # One thread: those of lazrs do not survive a fork, as loaders have them.
+            self.stream.seek(self.start)
+            decompressor = lazrs.LasZipDecompressor(self.stream, self.data)
+        for done in range(0, num_points, size):
+            block = np.zeros((min(size, num_points - done), length), np.uint8)
+            with _faults(self.path):
+                decompressor.decompress_many(block.reshape(-1))
+            yield block
 
 
 def laszip_data(point_format: int, extra_size: int, *, variable: bool) -> bytes:
@@ -58,10 +84,8 @@ def has_variable_chunks(data: bytes) -> bool:
     return int(struct.unpack_from("<I", data, 12)[0]) == _VARIABLE
 
 
-def read_points(
-    path: Path, stream: BinaryIO, data: bytes, num_points: int, length: int
-) -> Decompressed:
-    """Decompress all points, from where the stream stands.
+def open_points(path: Path, stream: BinaryIO, data: bytes, num_points: int, length: int) -> Packed:
+    """Check how the points are compressed, from where the stream stands.
 
     Args:
         path: to name the file in errors.
@@ -72,16 +96,16 @@ def read_points(
     Raises:
         ReadError: the bytes are cut or corrupt, or the header's count is not theirs.
     """
-    import lazrs
-
     compressor, end = _check_record(path, data, length), None
     if compressor == _POINTWISE:
         with _faults(path):
             stream, data = _as_one_chunk(stream, data, num_points)
         end = path.stat().st_size
-    start = stream.tell()
+    start, shape = stream.tell(), (num_points, length)
     if num_points == 0 and not stream.read(1):
-        return Decompressed(points=np.zeros((0, length), np.uint8), chunks=(), end=start, data=data)
+        return Packed(
+            path=path, stream=stream, start=start, chunks=(), end=start, data=data, shape=shape
+        )
     stream.seek(start)
     with _faults(path):
         table = _find_table(path, stream)
@@ -90,23 +114,23 @@ def read_points(
         if compressor == _LAYERED:
             stream.seek(start + 8)
             _check_layers(path, stream, chunks, data, length)
-        points = np.zeros((num_points, length), np.uint8)
-        # One thread: those of lazrs do not survive a fork, and the workers of a loader are forks.
-        stream.seek(start)
-        if num_points:
-            lazrs.LasZipDecompressor(stream, data).decompress_many(points.reshape(-1))
-        if compressor == _CHUNKED and chunks and not has_variable_chunks(data):
-            _check_last_chunk(path, chunks, data, points)
         if end is None:
             end = table + len(_encode_table(chunks, data))
-    return Decompressed(points=points, chunks=chunks, end=end, data=data)
+    packed = Packed(
+        path=path, stream=stream, start=start, chunks=chunks, end=end, data=data, shape=shape
+    )
+    if compressor == _CHUNKED and chunks and not has_variable_chunks(data):
+        _check_last_chunk(packed)
+    return packed
 
 
-def write_points(stream: BinaryIO, data: bytes, points: np.ndarray, chunks: Chunks) -> Chunks:
+def write_points(
+    stream: BinaryIO, data: bytes, blocks: Iterable[np.ndarray], chunks: Chunks
+) -> Chunks:
     """Compress points to where the stream stands, which ends behind the chunk table.
 
     Args:
-        points: (n, r) uint8.
+        blocks: the points in order, each (k, r) uint8.
         chunks: how to cut them, where the record speaks of chunks of any size.
 
     Returns:
@@ -115,17 +139,22 @@ def write_points(stream: BinaryIO, data: bytes, points: np.ndarray, chunks: Chun
     import lazrs
 
     start, vlr = stream.tell(), lazrs.LazVlr(data)
-    if not len(points):
+    sizes = [n for n, _ in chunks if n] if has_variable_chunks(data) else []
+    compressor, left = None, sizes.pop(0) if sizes else -1
+    for block in blocks:
+        while len(block):
+            if compressor is None:
+                compressor = lazrs.LasZipCompressor(stream, vlr)
+            elif left == 0:
+                compressor.finish_current_chunk()
+                left = sizes.pop(0) if sizes else -1
+            part = block if left < 0 else block[:left]
+            compressor.compress_many(part.reshape(-1))
+            block = block[len(part) :]
+            left -= len(part) if left > 0 else 0
+    if compressor is None:
         stream.write(struct.pack("<q", start + 8) + _encode_table((), data))
         return ()
-    compressor = lazrs.LasZipCompressor(stream, vlr)
-    sizes = [n for n, _ in chunks if n] if has_variable_chunks(data) else [len(points)]
-    done = 0
-    for size in sizes:
-        if done:
-            compressor.finish_current_chunk()
-        compressor.compress_many(points[done : done + size].reshape(-1))
-        done += size
     compressor.done()
     end = stream.tell()
     stream.seek(start)
@@ -221,13 +250,22 @@ def _check_layers(path: Path, stream: BinaryIO, chunks: Chunks, data: bytes, len
         stream.seek(size - head.size, io.SEEK_CUR)
 
 
-def _check_last_chunk(path: Path, chunks: Chunks, data: bytes, points: np.ndarray) -> None:
+def _check_last_chunk(packed: Packed) -> None:
     """Notice a count that is not that of the last chunk, which the decoder of chunks does not."""
-    num_points, size = chunks[-1]
-    again = write_points(io.BytesIO(), data, points[len(points) - num_points :], chunks[-1:])
+    import lazrs
+
+    num_points, size = packed.chunks[-1]
+    last = np.zeros((num_points, packed.shape[1]), np.uint8)
+    with _faults(packed.path):
+        packed.stream.seek(packed.start)
+        decompressor = lazrs.LasZipDecompressor(packed.stream, packed.data)
+        decompressor.seek(packed.shape[0] - num_points)
+        decompressor.decompress_many(last.reshape(-1))
+    again = write_points(io.BytesIO(), packed.data, [last], packed.chunks[-1:])
     if abs(again[0][1] - size) > _SLACK:
         raise ReadError(
-            f"{path}: the header says {len(points)} points, which is not what its chunks hold"
+            f"{packed.path}: the header says {packed.shape[0]} points, which is not what its "
+            "chunks hold"
         )
 
 
