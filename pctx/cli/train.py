@@ -6,6 +6,7 @@ import csv
 import logging
 import pickle
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,7 @@ def fit(config: Any, run: Path) -> Scores:
     from pctx.engine.callbacks import Freeze, SaveModel
     from pctx.engine.datamodule import ScanDataModule
     from pctx.engine.losses import weigh_classes
+    from pctx.engine.optim import parameter_groups
     from pctx.engine.segmentation import SegmentationModule
 
     pl.seed_everything(config.seed, verbose=False)
@@ -96,13 +98,10 @@ def fit(config: Any, run: Path) -> Scores:
     module = SegmentationModule(
         model=model,
         criterion=criterion,
+        groups=partial(parameter_groups, **_group_options(config.optim)),
         optimizer=instantiate(config.optim.optimizer),
         scheduler=instantiate(config.optim.scheduler),
         labels=pipeline.labels,
-        lr=config.optim.lr,
-        weight_decay=config.optim.weight_decay,
-        block_factor=config.optim.block_factor,
-        layer_decay=config.optim.layer_decay,
         seed=config.seed,
     )
     description = checkpoints.Checkpoint(
@@ -131,6 +130,14 @@ def fit(config: Any, run: Path) -> Scores:
     except SystemExit:  # Lightning's way out of Ctrl-C
         raise KeyboardInterrupt from None
     return _best(run, module)
+
+
+def _group_options(optim: Any) -> dict[str, Any]:
+    """Give what `optim` says of the parameter groups: all but the optimiser and the schedule."""
+    from omegaconf import OmegaConf
+
+    options: Any = OmegaConf.to_container(optim, resolve=True)
+    return {k: v for k, v in options.items() if k not in ("optimizer", "scheduler")}
 
 
 def _trainer(config: Any, run: Path, callbacks: list[pl.Callback], resume: Path | None) -> Any:

@@ -1,12 +1,12 @@
-"""Parameter groups and learning-rate schedules."""
+"""Parameter groups: which weight learns at which rate, decays, and is a matrix of a block."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from torch import nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import OneCycleLR
 
 from pctx.models.segmentor import Segmentor
 from pctx.models.unet import UNet
@@ -17,41 +17,62 @@ def parameter_groups(
     *,
     weight_decay: float,
     lr: float,
-    block_factor: float = 1.0,
+    lr_factors: Mapping[str, float] | None = None,
     layer_decay: float = 1.0,
+    decay: Literal["matrices", "all"] = "matrices",
+    no_decay: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Split the parameters: norms and biases do not decay; parts learn at shares of the rate.
+    r"""Split the parameters by rate and decay.
+
+    Patterns are regular expressions that are looked for anywhere in a parameter's name, such as
+    `backbone.encoder.0.blocks.1.norm.weight`.
 
     Args:
         model: its frozen parameters are left out.
-        weight_decay: of the weights that are no norms or biases.
-        lr: the rate of the head.
-        block_factor: the share of the blocks; PTv3 is published with a tenth.
+        weight_decay: of the weights that decay.
+        lr: the rate where nothing else is said.
+        lr_factors: a share of the rate by pattern, the first that is found; PTv3 is published with
+            {blocks: 0.1}.
         layer_decay: the share of each layer of a U-Net in the rate of the one nearer to the head
             (see `depths_from_head`), for fine-tuning. (Clark et al., ELECTRA, 2020.)
+        decay: `matrices` leaves norms, biases and other vectors as they are; `all` lets them decay
+            too, as the published recipes do.
+        no_decay: patterns of parameters that do not decay.
+
+    Returns:
+        Groups for an optimiser. Each also says by `hidden` whether it holds weights of layers
+        inside the blocks, which `Muon` steps as matrices.
 
     Raises:
-        ValueError: a rate or share is not above 0, nothing is left to learn, or `layer_decay` is
-            not 1 and the backbone has no U-Net.
+        ValueError: a rate or share is not above 0, a pattern is in no name, nothing is left to
+            learn, or `layer_decay` is not 1 and the backbone has no U-Net.
     """
-    for name, value in (("lr", lr), ("block_factor", block_factor), ("layer_decay", layer_decay)):
+    factors = dict(lr_factors or {})
+    shares = {f"lr_factors.{pattern}": share for pattern, share in factors.items()}
+    for name, value in {"lr": lr, "layer_decay": layer_decay, **shares}.items():
         if not value > 0:
             raise ValueError(f"optim.{name} must be above 0, found {value}")
+    if decay not in ("matrices", "all"):
+        raise ValueError(f"optim.decay must be matrices or all, found {decay!r}")
+    learned = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if not learned:
+        raise ValueError("every parameter is frozen, so nothing is left to learn")
+    _check_patterns("lr_factors", factors, model)
+    _check_patterns("no_decay", no_decay, model)
     depths = {} if layer_decay == 1 else depths_from_head(model)
-    groups: dict[tuple[bool, float], dict[str, Any]] = {}
-    for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        decays = parameter.ndim > 1
-        share = (block_factor if ".blocks." in name else 1.0) * layer_decay ** depths.get(name, 0)
+    groups: dict[tuple[bool, bool, float], dict[str, Any]] = {}
+    for name, parameter in learned.items():
+        decays = (decay == "all" or parameter.ndim > 1) and not _first(no_decay, name)
+        hidden = parameter.ndim > 1 and ".blocks." in name and name.endswith(".weight")
+        pattern = _first(factors, name)
+        share = (1.0 if pattern is None else factors[pattern]) * layer_decay ** depths.get(name, 0)
         group = {
             "params": [],
             "weight_decay": weight_decay if decays else 0.0,
             "lr": lr * share,
+            "hidden": hidden,
         }
-        groups.setdefault((decays, share), group)["params"].append(parameter)
-    if not groups:
-        raise ValueError("every parameter is frozen, so nothing is left to learn")
+        groups.setdefault((hidden, decays, share), group)["params"].append(parameter)
     return list(groups.values())
 
 
@@ -78,21 +99,23 @@ def depths_from_head(model: Segmentor) -> dict[str, int]:
     return {name: depth.get(p, len(layers)) for name, p in model.named_parameters()}
 
 
-def one_cycle(
-    optimizer: Optimizer,
-    *,
-    total_steps: int,
-    warm_up: float = 0.05,
-    div_factor: float = 10.0,
-    final_div_factor: float = 1000.0,
-) -> OneCycleLR:
-    """Rise to each group's rate over the share `warm_up` of the steps, then fall by a cosine."""
-    return OneCycleLR(
-        optimizer,
-        max_lr=[group["lr"] for group in optimizer.param_groups],
-        total_steps=max(total_steps, 2),
-        pct_start=warm_up,
-        div_factor=div_factor,
-        final_div_factor=final_div_factor,
-        cycle_momentum=False,
-    )
+def _first(patterns: Sequence[str] | Mapping[str, float], name: str) -> str | None:
+    return next((pattern for pattern in patterns if re.search(pattern, name)), None)
+
+
+def _check_patterns(
+    setting: str, patterns: Sequence[str] | Mapping[str, float], model: nn.Module
+) -> None:
+    for pattern in patterns:
+        try:
+            found = any(re.search(pattern, name) for name, _ in model.named_parameters())
+        except re.error as error:
+            raise ValueError(
+                f"optim.{setting}: {pattern!r} is no regular expression: {error}"
+            ) from error
+        if not found:
+            some = ", ".join(name for name, _ in list(model.named_parameters())[:2])
+            raise ValueError(
+                f"optim.{setting}: no parameter has {pattern!r} in its name; names are such as "
+                f"{some}"
+            )

@@ -20,7 +20,6 @@ from pctx.data.loader import TrainingSet
 from pctx.data.prepare import Sample
 from pctx.engine.losses import loss_of
 from pctx.engine.metrics import Scores, confusion_matrix
-from pctx.engine.optim import parameter_groups
 from pctx.geometry.points import PointBatch
 from pctx.models.segmentor import Segmentor
 
@@ -64,13 +63,10 @@ class SegmentationModule(pl.LightningModule):
     Args:
         model: gives logits for a batch.
         criterion: (logits, labels) to a scalar.
-        optimizer: makes an optimiser of parameter groups.
+        groups: splits the model's parameters into groups, such as `parameter_groups`.
+        optimizer: makes an optimiser of the groups.
         scheduler: makes a schedule of an optimiser and `total_steps`.
         labels: the classes.
-        lr: learning rate of the parameters outside the blocks.
-        weight_decay: of weights that are no biases or norms.
-        block_factor: the blocks' rate as a share of `lr`.
-        layer_decay: a layer's rate as a share of that of the layer nearer to the head.
         seed: of the shuffled curves.
     """
 
@@ -79,20 +75,15 @@ class SegmentationModule(pl.LightningModule):
         *,
         model: Segmentor,
         criterion: nn.Module,
+        groups: Callable[[Segmentor], list[dict[str, Any]]],
         optimizer: Callable[..., Optimizer],
         scheduler: Callable[..., LRScheduler],
         labels: LabelSet,
-        lr: float,
-        weight_decay: float,
-        block_factor: float = 1.0,
-        layer_decay: float = 1.0,
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.model, self.criterion, self.labels = model, criterion, labels
-        self.make_optimizer, self.make_scheduler = optimizer, scheduler
-        self.lr, self.weight_decay = lr, weight_decay
-        self.block_factor, self.layer_decay = block_factor, layer_decay
+        self.make_groups, self.make_optimizer, self.make_scheduler = groups, optimizer, scheduler
         self.seed = seed
         self.confusion = Confusion(len(labels))
         self.scores: Scores | None = None
@@ -182,14 +173,7 @@ class SegmentationModule(pl.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Make the optimiser over groups and the schedule over the trainer's steps."""
-        groups = parameter_groups(
-            self.model,
-            weight_decay=self.weight_decay,
-            lr=self.lr,
-            block_factor=self.block_factor,
-            layer_decay=self.layer_decay,
-        )
-        optimizer = self.make_optimizer(groups)
+        optimizer = self.make_optimizer(self.make_groups(self.model))
         steps = int(self.trainer.estimated_stepping_batches)
         scheduler = self.make_scheduler(optimizer, total_steps=steps)
         return {

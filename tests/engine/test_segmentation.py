@@ -1,5 +1,6 @@
 import logging
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from pctx.data.loader import Pipeline
 from pctx.engine import segmentation
 from pctx.engine.datamodule import ScanDataModule
 from pctx.engine.losses import CrossEntropy
-from pctx.engine.optim import one_cycle
+from pctx.engine.optim import parameter_groups
+from pctx.engine.schedules import one_cycle
 from pctx.engine.segmentation import MAX_BAD_STEPS, SegmentationModule
 from tests.toy import ARGUMENTS, BACKBONE, LABELS, toy_cloud
 
@@ -73,11 +75,10 @@ def module(criterion=None):
     return SegmentationModule(
         model=build_model(BACKBONE, ARGUMENTS, FEATURES, LABELS),
         criterion=criterion or Criterion(),
+        groups=partial(parameter_groups, lr=0.01, weight_decay=0.1),
         optimizer=torch.optim.AdamW,
         scheduler=one_cycle,
         labels=LABELS,
-        lr=0.01,
-        weight_decay=0.1,
     )
 
 
