@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from pctx.geometry.curves import MAX_DEPTH
+from pctx.geometry.grid import Voxelization, voxelize
 from pctx.geometry.points import PointCloud
 
 SHAPE_CELL = 1.0
@@ -61,32 +63,56 @@ class FeatureSpec:
         """The number of channels."""
         return sum(_WIDTHS.get(name, 1) for name in self.fields)
 
-    def extract(self, cloud: PointCloud, fill: Mapping[str, float] | None = None) -> np.ndarray:
-        """Give (n, width) float32. Non-finite values of a field other than `coord` count as 0.
+    @property
+    def reach(self) -> np.ndarray:
+        """(3,) metres around a point within which all others are needed for its features."""
+        reaches = [_REACHES[name] for name in self.fields if name in _REACHES]
+        return np.max([(0.0, 0.0, 0.0), *reaches], axis=0)
+
+    def extract(
+        self,
+        cloud: PointCloud,
+        fill: Mapping[str, float] | None = None,
+        middle: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Give (n, width) float32, channels one after another in memory.
+
+        Non-finite values of a field other than `coord` count as 0.
 
         Args:
-            cloud: the whole cloud, not a tile of it: heights need the surroundings.
+            cloud: the whole cloud, or a tile of it with all points within `reach` of those that
+                count: heights need the surroundings.
             fill: values for fields that the cloud lacks.
+            middle: (3,) what `coord` of a tile is relative to: the middle of the whole cloud's
+                extent in x and y, and its lowest z.
 
         Raises:
             ValueError: the cloud lacks a field that `fill` does not name.
         """
-        columns = []
+        fill = fill or {}
+        found = {name: _read(cloud, name) for name in self.fields}
+        if middle is not None and "coord" in found:
+            found["coord"] = cloud.coord - middle
+        missing = [name for name in self.fields if found[name] is None and name not in fill]
+        if missing:
+            raise ValueError(_lacking(missing))
+        # A channel after another in memory, where each is worked on at a time.
+        feat = np.empty((self.width, len(cloud)), dtype=np.float32)
+        start = 0
         for name in self.fields:
-            values = _FIELDS.get(name, lambda c, name=name: c.extra.get(name))(cloud)
-            width = _WIDTHS.get(name, 1)
-            if values is None and fill is not None and name in fill:
-                values = np.full((len(cloud), width), fill[name], dtype=np.float32)
-            if values is None:
-                raise ValueError(
-                    f"the model reads {name}, which the cloud does not have; give a value for "
-                    f"it (--fill {name}=0), or train without it"
-                )
-            values = np.asarray(values, dtype=np.float32).reshape(len(cloud), width)
-            values = np.nan_to_num(values, nan=0, posinf=0, neginf=0)
-            values = (values - _number(self.centers, name, 0)) / _number(self.scales, name, 1)
-            columns.append(np.arcsinh(values) if name == "height" else values)
-        return np.concatenate(columns, axis=1).astype(np.float32)
+            block = feat[start : start + _WIDTHS.get(name, 1)]
+            start += len(block)
+            values = found[name]
+            block[:] = fill[name] if values is None else values.reshape(len(cloud), -1).T
+            if not np.isfinite(block).all():
+                block[~np.isfinite(block)] = 0
+            if name in self.centers:
+                block -= np.float32(self.centers[name])
+            if name in self.scales:
+                block /= np.float32(self.scales[name])
+            if name == "height":
+                np.arcsinh(block, out=block)
+        return feat.T
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain lists and numbers."""
@@ -118,22 +144,19 @@ def height_above_ground(coord: np.ndarray) -> np.ndarray:
     if not finite.any():
         return height
     cell = np.floor(coord[finite, :2].astype(np.float64) / GROUND_CELL)
-    xy = cell.clip(-(2.0**30), 2.0**30).astype(np.int64)
+    cells = _cells(cell)
     z = coord[finite, 2]
+    lowest = np.minimum.reduceat(z[cells.order], cells.starts[:-1])
     # Cells by sorted key, so that one far stray point costs nothing.
-    key = xy[:, 0] * 2**32 + xy[:, 1]
-    cells, cell_of = np.unique(key, return_inverse=True)
-    cell_of = cell_of.reshape(-1)
-    lowest = np.full(len(cells), np.inf, dtype=np.float32)
-    np.minimum.at(lowest, cell_of, z)
+    key = cells.grid_coord[:, 0] * 2**32 + cells.grid_coord[:, 1]
     around = lowest.copy()
     for dx in (-1, 0, 1):
         for dy in (-1, 0, 1):
-            wanted = cells + dx * 2**32 + dy
-            found = np.minimum(np.searchsorted(cells, wanted), len(cells) - 1)
-            here = cells[found] == wanted
-            around[here] = np.minimum(around[here], lowest[found[here]])
-    height[finite] = z - around[cell_of]
+            wanted = key + (dx * 2**32 + dy)
+            place = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+            here = key[place] == wanted
+            around[here] = np.minimum(around[here], lowest[place[here]])
+    height[finite] = z - around[cells.inverse]
     return height
 
 
@@ -150,20 +173,25 @@ def local_shape(coord: np.ndarray) -> np.ndarray:
     finite = np.isfinite(coord).all(axis=1)
     if not finite.any():
         return shape
-    xyz = coord[finite].astype(np.float64)
-    # 21 bits an axis: cubes repeat every 2000 km.
-    cell = np.floor(xyz / SHAPE_CELL).clip(-(2.0**62), 2.0**62).astype(np.int64) & (2**21 - 1)
-    key = (cell[:, 0] << 42) | (cell[:, 1] << 21) | cell[:, 2]
-    _, cell_of = np.unique(key, return_inverse=True)
-    cell_of = cell_of.reshape(-1)
-    count = np.bincount(cell_of)
-    mean = np.stack([np.bincount(cell_of, weights=axis) / count for axis in xyz.T], axis=1)
-    centred = xyz - mean[cell_of]
+    xyz = coord[finite].T.astype(np.float64, order="C")  # (3, n)
+    cells = _cells(np.floor(xyz.T / SHAPE_CELL))
+    cell_of, count = cells.inverse, cells.counts
     covariance = np.empty((len(count), 3, 3))
+    for axis in xyz:
+        axis -= (np.bincount(cell_of, weights=axis) / count)[cell_of]
     for i in range(3):
         for j in range(i + 1):
-            products = np.bincount(cell_of, weights=centred[:, i] * centred[:, j])
+            products = np.bincount(cell_of, weights=xyz[i] * xyz[j])
             covariance[:, i, j] = covariance[:, j, i] = products / count
+    described = np.zeros((len(count), 5), dtype=np.float32)
+    full = count >= MIN_SHAPE_POINTS
+    described[full] = _describe(covariance[full])
+    shape[finite] = described[cell_of]
+    return shape
+
+
+def _describe(covariance: np.ndarray) -> np.ndarray:
+    """Give the five numbers of `local_shape` for (k, 3, 3) covariances."""
     values, vectors = np.linalg.eigh(covariance)  # ascending
     c, b, a = np.sqrt(values.clip(0)).T
     longest = np.maximum(a, 1e-6)
@@ -174,23 +202,51 @@ def local_shape(coord: np.ndarray) -> np.ndarray:
         1 - np.abs(vectors[:, 2, 0]),
         np.arcsinh(c / 0.02),
     ]
-    described = np.stack(columns, axis=1) * (count >= MIN_SHAPE_POINTS)[:, None]
-    shape[finite] = described[cell_of]
-    return shape
+    return np.stack(columns, axis=1)
+
+
+def _cells(cell: np.ndarray) -> Voxelization:
+    """Group points by their cells' numbers (n, 2) or (n, 3), whole float64 ones.
+
+    Where an axis takes more than 21 bits, cells further than 2**20 from the middle one count as
+    that far away.
+    """
+    if np.ptp(cell, axis=0).max() >= 1 << MAX_DEPTH:
+        reach = (1 << (MAX_DEPTH - 1)) - 1
+        middle = np.median(cell, axis=0).round()
+        cell = cell.clip(middle - reach, middle + reach)
+    return voxelize(cell if cell.shape[1] == 3 else np.pad(cell, ((0, 0), (0, 1))), 1.0)
 
 
 def _centred(cloud: PointCloud) -> np.ndarray:
-    coord = cloud.coord
-    finite = coord[cloud.finite]
-    if not len(finite):
-        return np.zeros_like(coord)
-    low, high = finite.min(axis=0), finite.max(axis=0)
+    known = cloud.finite
+    axes = cloud.coord.T.copy()  # (3, n)
+    if not known.any():
+        return np.zeros_like(cloud.coord)
+    finite = axes if known.all() else axes[:, known]
+    low, high = finite.min(axis=1), finite.max(axis=1)
     middle = np.array([(low[0] + high[0]) / 2, (low[1] + high[1]) / 2, low[2]], dtype=np.float32)
-    return coord - middle
+    axes -= middle[:, None]
+    return axes.T
 
 
-def _number(numbers: Mapping[str, float], name: str, default: float) -> np.float32:
-    return np.float32(numbers.get(name, default))
+def _read(cloud: PointCloud, name: str) -> np.ndarray | None:
+    """Give the raw values of a field, or None."""
+    values = _FIELDS[name](cloud) if name in _FIELDS else cloud.extra.get(name)
+    return None if values is None else np.asarray(values)
+
+
+def _lacking(names: Sequence[str]) -> str:
+    """Say which fields a cloud lacks, and what helps."""
+    one = len(names) == 1
+    listed = names[0] if one else f"{', '.join(names[:-1])} and {names[-1]}"
+    flags = " ".join(f"--fill {name}=0" for name in names)
+    keys = ", ".join(f"{name}: 0" for name in names)
+    return (
+        f"the model reads {listed}, which the cloud does not have; give "
+        f"{'a value for it' if one else 'values for them'} ({flags}; in a configuration "
+        f"data.fill='{{{keys}}}'), or train without {'it' if one else 'them'}"
+    )
 
 
 def _returns(cloud: PointCloud) -> np.ndarray | None:
@@ -198,6 +254,11 @@ def _returns(cloud: PointCloud) -> np.ndarray | None:
     return None if number is None or count is None else np.stack([number, count], axis=1)
 
 
+# The cells of heights and the cubes of shapes may lie askew to the tiles: times sqrt(2) and more.
+_REACHES = {
+    "height": (3 * GROUND_CELL, 3 * GROUND_CELL, np.inf),
+    "shape": (2 * SHAPE_CELL, 2 * SHAPE_CELL, 2 * SHAPE_CELL),
+}
 _WIDTHS = {"coord": 3, "sensor_coord": 3, "color": 3, "normal": 3, "returns": 2, "shape": 5}
 _FIELDS: dict[str, Callable[[PointCloud], np.ndarray | None]] = {
     "coord": _centred,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pctx.data.features import FeatureSpec
 from pctx.data.labels import IGNORE_INDEX, LabelSet
+from pctx.geometry.grid import Voxelization
 from pctx.geometry.grid import voxelize as voxelize_coord
 from pctx.geometry.points import PointBatch, PointCloud
 
@@ -58,11 +59,8 @@ def prepare(
         ValueError: a field is missing, a raw id is unknown, or the extent is too large for the
             grid size.
     """
-    feat = features.extract(cloud, fill)
-    label = None
-    if labels is not None and cloud.label is not None:
-        label = labels.encode(cloud.label)
-    return prepare_rows(cloud.coord, feat, label, np.flatnonzero(cloud.finite), grid_size)
+    columns = _columns(cloud, features, labels, fill)
+    return prepare_rows(*columns, np.flatnonzero(cloud.finite), grid_size)
 
 
 def prepare_rows(
@@ -72,19 +70,10 @@ def prepare_rows(
     rows: np.ndarray,
     grid_size: float,
 ) -> Sample:
-    """Voxelise some rows (finite ones) of a cloud whose features are extracted already."""
-    voxels = voxelize_coord(coord[rows], grid_size)
+    """Voxelise some rows (finite ones, ascending) of a cloud whose features are extracted."""
+    voxels, points = _gather(coord, feat, label, rows, grid_size)
     inverse = np.full(len(coord), -1, dtype=np.int64)
     inverse[rows] = voxels.inverse
-    m = len(voxels.first)
-    voxel_label = None if label is None else _commonest(label[rows], voxels.inverse, m)
-    points = PointBatch(
-        coord=torch.from_numpy(_means(coord[rows], voxels.inverse, m)),
-        grid_coord=torch.from_numpy(voxels.grid_coord),
-        feat=torch.from_numpy(_means(feat[rows], voxels.inverse, m)),
-        offsets=torch.tensor([0, m]),
-        label=None if voxel_label is None else torch.from_numpy(voxel_label),
-    )
     raw_label = None if label is None else torch.from_numpy(label)
     return Sample(points=points, inverse=torch.from_numpy(inverse), label=raw_label)
 
@@ -95,8 +84,9 @@ def voxelize(
     features: FeatureSpec,
     labels: LabelSet | None = None,
 ) -> PointBatch:
-    """Turn a raw cloud into a batch of one cloud of voxels; see `prepare`."""
-    return prepare(cloud, grid_size=grid_size, features=features, labels=labels).points
+    """Turn a raw cloud into a batch of one cloud of voxels; as `prepare`, but with no way back."""
+    columns = _columns(cloud, features, labels, fill=None)
+    return _gather(*columns, np.flatnonzero(cloud.finite), grid_size)[1]
 
 
 def crop(points: PointBatch, max_points: int, rng: np.random.Generator) -> PointBatch:
@@ -117,19 +107,71 @@ def crop(points: PointBatch, max_points: int, rng: np.random.Generator) -> Point
     )
 
 
-def _means(values: np.ndarray, voxel: np.ndarray, m: int) -> np.ndarray:
+def _columns(
+    cloud: PointCloud,
+    features: FeatureSpec,
+    labels: LabelSet | None,
+    fill: Mapping[str, float] | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Give what is voxelised, a row a raw point: coordinates, features, class numbers."""
+    feat = features.extract(cloud, fill)
+    if labels is None or cloud.label is None:
+        return cloud.coord, feat, None
+    return cloud.coord, feat, labels.encode(cloud.label)
+
+
+def _gather(
+    coord: np.ndarray,
+    feat: np.ndarray,
+    label: np.ndarray | None,
+    rows: np.ndarray,
+    grid_size: float,
+) -> tuple[Voxelization, PointBatch]:
+    if len(rows) < len(coord):
+        coord, feat = coord[rows], feat[rows]
+        label = None if label is None else label[rows]
+    voxels = voxelize_coord(coord, grid_size)
+    voxel, counts = voxels.inverse, voxels.counts
+    batch = PointBatch(
+        coord=torch.from_numpy(_means(coord, voxel, counts)),
+        grid_coord=torch.from_numpy(voxels.grid_coord),
+        feat=torch.from_numpy(_means(feat, voxel, counts)),
+        offsets=torch.tensor([0, len(voxels)]),
+        label=None if label is None else torch.from_numpy(_commonest(label, voxels)),
+    )
+    return voxels, batch
+
+
+def _means(values: np.ndarray, voxel: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Average the columns of (n, c) over each voxel, summed in float64: (m, c) float32."""
-    counts = np.bincount(voxel, minlength=m)
-    sums = [np.bincount(voxel, weights=column, minlength=m) for column in values.T]
-    return (np.stack(sums, axis=1) / counts[:, None]).astype(np.float32)
+    means = np.empty((len(counts), values.shape[1]), dtype=np.float32)
+    for column, mean in zip(values.T, means.T, strict=True):
+        np.divide(np.bincount(voxel, column, len(counts)), counts, out=mean, casting="same_kind")
+    return means
 
 
-def _commonest(label: np.ndarray, voxel: np.ndarray, m: int) -> np.ndarray:
+def _commonest(label: np.ndarray, voxels: Voxelization) -> np.ndarray:
     """Give each voxel its most frequent class number (m,); ignored points vote only alone."""
+    ordered = label[voxels.order]
+    result = ordered[voxels.starts[:-1]]
+    # Where a point's label differs from that of the point before it in its voxel, they vote.
+    differs = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    voxel = np.searchsorted(voxels.starts, differs, side="right") - 1
+    mixed = np.unique(voxel[voxels.starts[voxel] < differs])
+    counts = voxels.counts[mixed]
+    group = np.repeat(np.arange(len(mixed)), counts)
+    within = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
+    votes = ordered[np.repeat(voxels.starts[mixed], counts) + within]
+    result[mixed] = _elect(votes, group, len(mixed))
+    return result
+
+
+def _elect(label: np.ndarray, group: np.ndarray, m: int) -> np.ndarray:
+    """Give each group the class number with most votes (m,); the lowest of several."""
     classes = int(label.max(initial=0)) + 1
     known = label != IGNORE_INDEX
-    pairs, votes = np.unique(voxel[known] * classes + label[known], return_counts=True)
-    # Ascending votes, then descending classes: the last write wins, ties go to the lowest class.
+    pairs, votes = np.unique(group[known] * classes + label[known], return_counts=True)
+    # Ascending votes, then descending classes: the last write wins.
     order = np.lexsort((-pairs, votes))
     result = np.full(m, IGNORE_INDEX, dtype=np.int64)
     result[pairs[order] // classes] = pairs[order] % classes

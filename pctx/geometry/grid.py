@@ -20,14 +20,34 @@ class Voxelization:
     """The voxels of one cloud, sorted by x, then y, then z.
 
     Attributes:
-        first: (m,) int64, the lowest point index in each voxel.
-        inverse: (n,) int64, the voxel of each point: grid_coord[inverse] are the points' voxels.
+        order: (n,) int64, the points sorted by voxel, those of a voxel ascending.
+        starts: (m + 1,) int64, voxel i owns order[starts[i] : starts[i + 1]].
         grid_coord: (m, 3) int64, from 0 on each axis.
     """
 
-    first: np.ndarray
-    inverse: np.ndarray
+    order: np.ndarray
+    starts: np.ndarray
     grid_coord: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.grid_coord)
+
+    @property
+    def counts(self) -> np.ndarray:
+        """(m,) int64, the points in each voxel."""
+        return np.diff(self.starts)
+
+    @property
+    def first(self) -> np.ndarray:
+        """(m,) int64, the lowest point index in each voxel."""
+        return self.order[self.starts[:-1]]
+
+    @property
+    def inverse(self) -> np.ndarray:
+        """(n,) int64, the voxel of each point: grid_coord[inverse] are the points' voxels."""
+        inverse = np.empty(len(self.order), np.int64)
+        inverse[self.order] = np.repeat(np.arange(len(self)), self.counts)
+        return inverse
 
 
 def voxelize(coord: np.ndarray, grid_size: float) -> Voxelization:
@@ -48,7 +68,7 @@ def voxelize(coord: np.ndarray, grid_size: float) -> Voxelization:
         raise ValueError(f"coord must be (n, 3), found {coord.shape}")
     if len(coord) == 0:
         none = np.zeros(0, np.int64)
-        return Voxelization(first=none, inverse=none, grid_coord=none.reshape(0, 3))
+        return Voxelization(order=none, starts=np.zeros(1, np.int64), grid_coord=none.reshape(0, 3))
     with np.errstate(over="ignore"):
         cells = np.divide(coord.T, float(grid_size), dtype=np.float64, order="C")  # (3, n)
     np.floor(cells, out=cells)
@@ -67,16 +87,15 @@ def voxelize(coord: np.ndarray, grid_size: float) -> Voxelization:
         key <<= bits[axis]
         key |= cells[axis].astype(np.int64)
     ascending, rows = stable_sort(torch.from_numpy(key), sum(bits))
-    order = rows.numpy()
-    head = changes(ascending).numpy()
-    inverse = np.empty(len(key), np.int64)
-    inverse[order] = np.cumsum(head) - 1
+    head = np.flatnonzero(changes(ascending).numpy())
     key = ascending.numpy()[head]
     grid_coord = np.empty((len(key), 3), np.int64)
     for axis in (2, 1, 0):
-        grid_coord[:, axis] = key & ((1 << bits[axis]) - 1)
+        np.bitwise_and(key, (1 << bits[axis]) - 1, out=grid_coord[:, axis])
         key >>= bits[axis]
-    return Voxelization(first=order[head], inverse=inverse, grid_coord=grid_coord)
+    return Voxelization(
+        order=rows.numpy(), starts=np.append(head, len(coord)), grid_coord=grid_coord
+    )
 
 
 def smallest_grid_size(extent: float) -> float:

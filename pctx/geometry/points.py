@@ -87,7 +87,8 @@ class PointCloud:
     @property
     def finite(self) -> np.ndarray:
         """(n,) bool: points whose three coordinates are finite."""
-        return np.isfinite(self.coord).all(axis=1)
+        known = np.isfinite(self.coord)
+        return known[:, 0] & known[:, 1] & known[:, 2]
 
     def select(self, index: np.ndarray) -> PointCloud:
         """Cut every field by an index array, a boolean mask or a slice."""
