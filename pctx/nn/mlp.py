@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from pctx.geometry.packed import batch_from_offsets
 from pctx.nn import backend
+from pctx.nn.batch_norm import normalize
 
 BATCH_NORM_EPS = 1e-3
 BATCH_NORM_MOMENTUM = 0.01
@@ -54,6 +55,8 @@ class MLP(nn.Module):
         super().__init__()
         if activation not in ("gelu", "relu"):
             raise ValueError(f"activation must be gelu or relu, found {activation}")
+        if hidden_channels < 1:
+            raise ValueError(f"an MLP needs a hidden channel, found {hidden_channels}")
         self.activation = activation
         self.fc1 = Linear(channels, hidden_channels)
         self.fc2 = Linear(hidden_channels, channels if out_channels is None else out_channels)
@@ -151,18 +154,16 @@ class BatchNorm(nn.BatchNorm1d):
             return F.batch_norm(input, mean, var, self.weight, self.bias, False, 0.0, self.eps)
         wide = widen(input)
         if moments is None and valid is None:
-            mean = wide.mean(0)
-            centred = wide - mean  # serves the variance and the result
-            var = centred.square().mean(0)
+            y, mean, var = normalize(wide, widen(self.weight), widen(self.bias), self.eps)
             self.track(Moments(_count(wide), mean, var))
-        else:
-            if moments is None:
-                moments = self.moments(input, valid)
-                self.track(moments)
-            assert self.running_mean is not None and self.running_var is not None
-            few = moments.rows < 2
-            centred = wide - torch.where(few, self.running_mean, moments.mean)
-            var = torch.where(few, self.running_var, moments.var)
+            return y.to(input.dtype)
+        if moments is None:
+            moments = self.moments(input, valid)
+            self.track(moments)
+        assert self.running_mean is not None and self.running_var is not None
+        few = moments.rows < 2
+        centred = wide - torch.where(few, self.running_mean, moments.mean)
+        var = torch.where(few, self.running_var, moments.var)
         scale = torch.rsqrt(var + self.eps) * self.weight
         return torch.addcmul(self.bias, centred, scale).to(input.dtype)
 
