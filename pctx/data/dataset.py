@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from pctx.data.labels import Card
+from pctx.data.labels import SPLITS, Card
 from pctx.geometry.points import PointCloud
 
 
@@ -13,12 +13,17 @@ class ScanDataset(ABC):
 
     card: Card
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits."""
+        return SPLITS
+
     @abstractmethod
     def scans(self, split: str) -> list[str]:
         """Name the scans of a split, in a fixed order.
 
         Raises:
-            ValueError: no such split; the message lists those there are.
+            ValueError: no such split, or no scan is in it; the message lists those there are.
         """
 
     @abstractmethod

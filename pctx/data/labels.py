@@ -13,6 +13,14 @@ import yaml
 IGNORE_INDEX = -1
 """The class number of points that are neither learned nor counted."""
 
+SPLITS = ("train", "val", "test")
+"""The usual splits, in their order."""
+
+_UNKNOWN = -2
+_TEXTS = ("description", "licence", "source", "download", "layout")
+_WIDEST_TABLE = 2**20
+"""Raw ids further apart are looked up by sorting, which takes ten times as long."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LabelSet:
@@ -59,27 +67,41 @@ class LabelSet:
     def __len__(self) -> int:
         return len(self.names)
 
+    @property
+    def numbers(self) -> dict[int, int]:
+        """The class number of every raw id of the set, -1 of those that are ignored."""
+        known = {code: i for i, ids in enumerate(self.raw) for code in ids}
+        return known | dict.fromkeys(self.ignore, IGNORE_INDEX)
+
     def encode(self, raw: np.ndarray) -> np.ndarray:
         """Turn raw ids (n,) into class numbers (n,) int64, -1 where ignored.
 
         Raises:
             ValueError: a raw id is in no class and not ignored; the message lists the ids.
         """
-        codes, position, counts = np.unique(raw, return_inverse=True, return_counts=True)
-        known = {code: i for i, ids in enumerate(self.raw) for code in ids}
-        known |= dict.fromkeys(self.ignore, IGNORE_INDEX)
-        unmapped = [
-            f"{code} ({count} points)"
-            for code, count in zip(codes.tolist(), counts.tolist(), strict=True)
-            if code not in known
-        ]
-        if unmapped:
+        if len(raw) == 0:
+            return np.zeros(0, dtype=np.int64)
+        numbers, low = self.numbers, int(raw.min())
+        span = int(raw.max()) - low + 1
+        if span > _WIDEST_TABLE:
+            codes, place = np.unique(raw, return_inverse=True)
+            table = np.array([numbers.get(int(code), _UNKNOWN) for code in codes])
+            label = table[place.reshape(-1)]
+        else:
+            table = np.full(span, _UNKNOWN, dtype=np.int64)
+            for code, number in numbers.items():
+                if 0 <= code - low < span:
+                    table[code - low] = number
+            label = table[raw.astype(np.int64) - low]
+        if (unknown := label == _UNKNOWN).any():
+            codes, counts = np.unique(raw[unknown], return_counts=True)
+            pairs = zip(codes.tolist(), counts.tolist(), strict=True)
+            unmapped = [f"{code} ({count} points)" for code, count in pairs]
             raise ValueError(
                 f"raw ids {', '.join(unmapped)} are in no class of the card; "
                 "give each to a class or to `ignore`"
             )
-        table = np.array([known[code] for code in codes.tolist()], dtype=np.int64)
-        return table[position.reshape(-1)] if len(table) else np.zeros(0, dtype=np.int64)
+        return label
 
     def decode(self, label: np.ndarray) -> np.ndarray:
         """Turn class numbers (n,) into the raw ids to write (n,) int64; -1 gives `unlabeled`."""
@@ -121,7 +143,11 @@ class Card:
     """A dataset's page: what it is, its classes, and which scans are for what.
 
     Attributes:
-        splits: glob patterns relative to the dataset's root, by split name.
+        source: the page of the dataset.
+        download: how to get it.
+        layout: where its files lie and what they hold.
+        splits: by split name, glob patterns relative to the dataset's root, or the names of its
+            scenes.
     """
 
     name: str
@@ -129,11 +155,15 @@ class Card:
     description: str = ""
     licence: str = ""
     source: str = ""
+    download: str = ""
+    layout: str = ""
     splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def read_card(path: Path) -> Card:
     """Read `card.yaml`, and `splits/NAME.txt` beside it (one pattern a line).
+
+    `splits` may also be the folder of such lists of another card, relative to this one.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -148,20 +178,17 @@ def read_card(path: Path) -> Card:
         raise ValueError(f"{path}: not a YAML file ({reason})") from error
     if not isinstance(data, dict):
         raise ValueError(f"{path}: a card is a mapping, found {type(data).__name__}")
-    known = {"name", "description", "licence", "source", "classes", "ignore", "unlabeled", "splits"}
-    if strange := sorted(set(data) - known):
+    known = {"name", *_TEXTS, "classes", "ignore", "unlabeled", "splits"}
+    if strange := sorted(map(str, set(data) - known)):
         raise ValueError(f"{path}: unknown key {strange[0]!r}; known: {', '.join(sorted(known))}")
     try:
         labels = LabelSet.from_dict(data)
     except (KeyError, ValueError) as error:
         what = f"missing key {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"{path}: classes: {what}") from error
-    splits = {
-        file.stem: tuple(line.strip() for line in file.read_text().splitlines() if line.strip())
-        for file in sorted((path.parent / "splits").glob("*.txt"))
-    }
+    splits = _listed(path, data.get("splits"))
     splits |= _patterns(path, data.get("splits") or {})
-    text = {key: str(data.get(key) or "") for key in ("description", "licence", "source")}
+    text = {key: str(data.get(key) or "").strip() for key in _TEXTS}
     return Card(
         name=str(data.get("name") or path.parent.name), labels=labels, splits=splits, **text
     )
@@ -173,7 +200,24 @@ def _integers(value: Any, what: str) -> tuple[int, ...]:
     return tuple(value)
 
 
+def _listed(path: Path, splits: Any) -> dict[str, tuple[str, ...]]:
+    folder = path.parent / (splits if isinstance(splits, str) else "splits")
+    if isinstance(splits, str) and not folder.is_dir():
+        raise ValueError(f"{path}: splits: there is no folder {folder}")
+    found = {}
+    for file in sorted(folder.glob("*.txt"), key=lambda file: _place(file.stem)):
+        lines = (line.strip() for line in file.read_text(encoding="utf-8").splitlines())
+        found[file.stem] = tuple(line for line in lines if line)
+    return found
+
+
+def _place(split: str) -> tuple[int, str]:
+    return (SPLITS.index(split) if split in SPLITS else len(SPLITS), split)
+
+
 def _patterns(path: Path, splits: Any) -> dict[str, tuple[str, ...]]:
+    if isinstance(splits, str):
+        return {}
     if not isinstance(splits, dict):
         raise ValueError(f"{path}: splits: must be {{split: [patterns]}}, found {splits!r}")
     found = {}

@@ -1,5 +1,9 @@
 """Dataset cards: each is whole, and is found by name or by path."""
 
+import csv
+import importlib.util
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -14,6 +18,7 @@ def test_a_card_is_whole(name):
     found = card(name)
     assert found.name == name
     assert found.description and found.licence and found.source
+    assert found.download and found.layout
     assert len(set(found.labels.colors)) == len(found.labels)
     assert all(0 <= value <= 255 for color in found.labels.colors for value in color)
     # What is written without a class must not come back as one.
@@ -22,7 +27,73 @@ def test_a_card_is_whole(name):
 
 def test_the_numbers_of_classes_are_those_of_the_benchmarks():
     sizes = {"ign_lidar_hd": 6, "isprs_filter": 2, "semantic_kitti": 19, "nuscenes": 16}
+    sizes |= {"semantic_kitti_multi": 25, "waymo": 22, "s3dis": 13, "scannet": 20}
+    sizes |= {"scannet200": 200, "toronto3d": 8, "dales": 8}
     assert {name: len(card(name).labels) for name in sizes} == sizes
+
+
+@pytest.fixture
+def open3d_tables():
+    """The tables of datasets that Open3D carries."""
+    found = importlib.util.find_spec("open3d")
+    folder = Path(found.origin or "").parent / "_ml3d/datasets/_resources" if found else None
+    if folder is None or not (folder / "semantic-kitti.yaml").is_file():
+        pytest.skip("Open3D is not installed, or its tables have moved")
+    return folder
+
+
+def test_semantic_kitti_is_as_its_authors_map_it(open3d_tables):
+    table = yaml.safe_load((open3d_tables / "semantic-kitti.yaml").read_text())
+    labels = card("semantic_kitti").labels
+    assert labels.numbers == {raw: number - 1 for raw, number in table["learning_map"].items()}
+    back = table["learning_map_inv"]
+    assert [ids[0] for ids in labels.raw] == [back[i + 1] for i in range(19)]
+    assert list(labels.names) == [table["labels"][ids[0]] for ids in labels.raw]
+    assert [list(c) for c in labels.colors] == [table["color_map"][ids[0]] for ids in labels.raw]
+
+
+def test_several_scans_tell_moving_things_and_agree_on_the_rest():
+    single, multi = card("semantic_kitti").labels, card("semantic_kitti_multi").labels
+    assert multi.names[:19] == single.names and multi.colors[:19] == single.colors
+    assert set(multi.numbers) == set(single.numbers)
+    standing = {raw: number for raw, number in multi.numbers.items() if raw < 252}
+    assert standing == {raw: number for raw, number in single.numbers.items() if raw < 252}
+    assert all(multi.numbers[raw] >= 19 for raw in range(252, 260))
+
+
+def test_scannet_has_the_ids_and_the_scenes_of_its_authors(open3d_tables):
+    with (open3d_tables / "scannet/scannetv2-labels.combined.tsv").open() as stream:
+        rows = list(csv.DictReader(stream, delimiter="\t"))
+    names: dict[int, set[str]] = {}
+    for row in rows:
+        names.setdefault(int(row["id"]), set()).update((row["raw_category"], row["category"]))
+    labels = card("scannet200").labels
+    assert set(labels.numbers) == {0, *names}
+    strange = [n for n, (raw,) in zip(labels.names, labels.raw, strict=True) if n not in names[raw]]
+    assert strange == ["crate"]  # which the table spells "create"
+    nyu = {row["nyu40class"]: int(row["nyu40id"]) for row in rows}
+    twenty = card("scannet").labels
+    for name, (raw,) in zip(twenty.names, twenty.raw, strict=True):
+        assert nyu[{"refrigerator": "refridgerator"}.get(name, name)] == raw
+    assert set(twenty.numbers) == set(range(41))
+    for split, scenes in card("scannet").splits.items():
+        assert (
+            list(scenes) == (open3d_tables / f"scannet/scannetv2_{split}.txt").read_text().split()
+        )
+
+
+def test_lists_of_another_card_may_be_shared(tmp_path):
+    source = find_card("isprs_filter").read_text(encoding="utf-8").split("splits:")[0]
+    (tmp_path / "a").mkdir()
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/val.txt").write_text("b\n")
+    (tmp_path / "lists/train.txt").write_text("a\n")
+    path = tmp_path / "a/card.yaml"
+    path.write_text(source + "splits: ../lists\n")
+    assert list(read_card(path).splits.items()) == [("train", ("a",)), ("val", ("b",))]
+    path.write_text(source + "splits: ../none\n")
+    with pytest.raises(ValueError, match="splits: there is no folder"):
+        read_card(path)
 
 
 def test_every_raw_id_of_nuscenes_and_semantic_kitti_has_a_place():

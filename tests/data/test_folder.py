@@ -5,6 +5,7 @@ import logging
 import numpy as np
 import pytest
 
+from pctx.data.cards import find_card
 from pctx.data.datasets.folder import FolderDataset
 from pctx.data.io.formats import write
 from pctx.data.labels import Card, LabelSet
@@ -67,6 +68,23 @@ def test_a_single_file_is_for_both_with_a_warning(folder, caplog):
     data = FolderDataset(folder("a.ply"), CARD)
     assert data.scans("train") == data.scans("val") == ["a.ply"]
     assert caplog.records[0].levelname == "WARNING"
+
+
+def test_the_card_in_the_folder_is_taken_where_none_is_named(folder):
+    root = folder("a.ply", "b.ply")
+    with pytest.raises(ValueError, match=r"no card\.yaml in it; `pctx card .* writes one.*generic"):
+        FolderDataset(root)
+    text = find_card("generic").read_text(encoding="utf-8")
+    (root / "card.yaml").write_text(text + "splits: {train: a.ply, val: b.ply}\n")
+    data = FolderDataset(root)
+    assert len(data.card.labels) == 20 and data.splits == ("train", "val")
+    assert data.scans("val") == ["b.ply"]
+
+
+def test_a_name_that_looks_like_a_pattern_is_a_name(folder):
+    root = folder("a[1].ply", "a1.ply")
+    data = FolderDataset(root, CARD, {"train": ["a[1].ply"], "val": ["a1*"]})
+    assert data.scans("train") == ["a[1].ply"] and data.scans("val") == ["a1.ply"]
 
 
 def test_scans_are_read_with_raw_ids(folder):

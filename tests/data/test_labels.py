@@ -43,6 +43,19 @@ def test_ids_of_no_class_are_named_with_their_counts():
         LABELS.encode(np.array([10, 7, 300, 7]))
 
 
+def test_ids_far_apart_are_encoded_too():
+    labels = replace(LABELS, raw=((10,), (40,), (2**40, -5)))
+    assert labels.encode(np.array([2**40, -5, 10, 0])).tolist() == [2, 2, 0, -1]
+    with pytest.raises(ValueError, match=r"41 \(1 points\)"):
+        labels.encode(np.array([2**40, 41]))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.uint32, np.int64])
+def test_any_whole_type_is_encoded(dtype):
+    assert LABELS.encode(np.array([70, 0, 65], dtype=dtype)).tolist() == [2, -1, -1]
+    assert LABELS.encode(np.zeros(0, dtype=dtype)).dtype == np.int64
+
+
 def test_the_plain_form_gives_the_set_back():
     assert LabelSet.from_dict(LABELS.to_dict()) == LABELS
 

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import final
 
 from pctx.data.cards import card as named_card
+from pctx.data.cards import list_cards
 from pctx.data.dataset import ScanDataset
+from pctx.data.datasets.places import take
 from pctx.data.io.formats import READABLE, find_scans, read
-from pctx.data.labels import Card
+from pctx.data.labels import SPLITS, Card
 from pctx.geometry.points import PointCloud
 
 log = logging.getLogger(__name__)
 
-SPLITS = ("train", "val", "test")
+CARD = "card.yaml"
 EVERY = 5
 """Every fifth file is for validation where nothing says which."""
 
@@ -32,21 +34,31 @@ class FolderDataset(ScanDataset):
 
     Args:
         root: the folder.
-        card: the dataset's card, its path, or the name of one that pctx has.
+        card: the dataset's card, its path, or the name of one that pctx has. None is `card.yaml` in
+            the folder.
         splits: glob patterns relative to the folder (`**/area_5*.las`, or a folder's name), by
             split.
 
     Raises:
-        ValueError: the folder is missing or holds no readable scan.
+        ValueError: the folder is missing or holds no readable scan, or there is no card.
     """
 
     def __init__(
-        self, root: str | Path, card: Card | str | Path, splits: Patterns | None = None
+        self,
+        root: str | Path,
+        card: Card | str | Path | None = None,
+        splits: Patterns | None = None,
     ) -> None:
         self.root = Path(root).expanduser()
-        self.card = card if isinstance(card, Card) else named_card(card)
         if not self.root.is_dir():
             raise ValueError(f"{self.root}: no such folder of scans")
+        if card is None and not (self.root / CARD).is_file():
+            raise ValueError(
+                f"{self.root}: no {CARD} in it; `pctx card {self.root}` writes one, or name one "
+                f"with data.card=… ({', '.join(list_cards())})"
+            )
+        given = self.root / CARD if card is None else card
+        self.card = given if isinstance(given, Card) else named_card(given)
         files = find_scans(self.root)
         if not files:
             raise ValueError(
@@ -54,18 +66,18 @@ class FolderDataset(ScanDataset):
             )
         self._splits = self._assign([path.relative_to(self.root) for path in files], splits)
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits."""
+        return tuple(self._splits)
+
     def scans(self, split: str) -> list[str]:
         """Name the scans of a split by their paths relative to the root, sorted.
 
         Raises:
             ValueError: there is no such split, or none of its patterns meets a scan.
         """
-        sizes = ", ".join(f"{name} ({len(scans)})" for name, scans in self._splits.items())
-        if split not in self._splits:
-            raise ValueError(f"{self.root}: no split {split!r}; there are {sizes}")
-        if not self._splits[split]:
-            raise ValueError(f"{self.root}: no scan is in the split {split!r}; there are {sizes}")
-        return list(self._splits[split])
+        return take(self._splits, split, self.root)
 
     def read(self, scan: str) -> PointCloud:
         """Read a scan; its label holds raw ids, or is None."""
@@ -93,20 +105,22 @@ class FolderDataset(ScanDataset):
         return {"train": train, "val": names[::EVERY]}
 
     def _match(self, files: list[Path], splits: Patterns) -> dict[str, list[str]]:
+        names = {file.as_posix() for file in files}
         found = {}
-        for name, patterns in splits.items():
-            met: set[Path] = set()
+        for split, patterns in splits.items():
+            met: set[str] = set()
             for pattern in [patterns] if isinstance(patterns, str) else patterns:
-                met |= self._below(pattern)
-            found[name] = [f.as_posix() for f in files if self.root / f in met]
+                met |= {pattern} if pattern in names else self._below(pattern)
+            found[split] = [file.as_posix() for file in files if file.as_posix() in met]
         return found
 
-    def _below(self, pattern: str) -> set[Path]:
-        """Give the files that a pattern meets, and those in the folders that it meets."""
+    def _below(self, pattern: str) -> set[str]:
+        """Name the files that a pattern meets, and those in the folders that it meets."""
         try:
             met = list(self.root.glob(pattern))
-        except (ValueError, NotImplementedError) as error:
+        except (ValueError, NotImplementedError, IndexError) as error:
             raise ValueError(
                 f"{pattern!r} is no pattern relative to {self.root}, such as '**/*.laz'"
             ) from error
-        return {file for path in met for file in (path.rglob("*") if path.is_dir() else [path])}
+        files = {file for path in met for file in (path.rglob("*") if path.is_dir() else [path])}
+        return {file.relative_to(self.root).as_posix() for file in files}

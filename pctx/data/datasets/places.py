@@ -1,0 +1,42 @@
+"""Where the scans of a dataset lie: its folder, and the scans of a split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+def find_root(root: str | Path, inside: Sequence[str], needs: str) -> Path:
+    """Find the folder that holds what a pattern meets: `root`, or one of those inside it.
+
+    Args:
+        root: the folder that the user names.
+        inside: names of folders below it, as archives unpack.
+        needs: the pattern.
+
+    Raises:
+        ValueError: there is none.
+    """
+    given = Path(root).expanduser()
+    if not given.is_dir():
+        raise ValueError(f"{given}: no such folder; data.root is where the dataset was unpacked")
+    places = [given, *(given / name for name in inside)]
+    for place in places:
+        if place.is_dir() and next(place.glob(needs), None) is not None:
+            return place
+    below = f", nor in {', '.join(inside)} below it" if inside else ""
+    raise ValueError(f"{given}: it holds no {needs}{below}; the card says what should lie there")
+
+
+def take(splits: Mapping[str, list[str]], split: str, root: Path) -> list[str]:
+    """Give a copy of the scans of a split.
+
+    Raises:
+        ValueError: there is no such split, or no scan is in it; the message lists those there are.
+    """
+    sizes = ", ".join(f"{name} ({len(scans)})" for name, scans in splits.items())
+    if split not in splits:
+        raise ValueError(f"{root}: no split {split!r}; there are {sizes}")
+    if not splits[split]:
+        raise ValueError(f"{root}: no scan is in the split {split!r}; there are {sizes}")
+    return list(splits[split])
