@@ -17,7 +17,7 @@ def check_offsets(offsets: Int[Tensor, "b+1"], n: int, name: str = "offsets") ->
         ValueError: if they are not integers in one row, or do not ascend from 0 to n; the values
             on a GPU are not looked at.
     """
-    shaped = offsets.ndim == 1 and len(offsets) > 0 and _are_integers(offsets)
+    shaped = offsets.ndim == 1 and offsets.shape[0] > 0 and _are_integers(offsets)
     if shaped:
         offsets = offsets.long().contiguous()
     if not shaped or not _ascend(offsets, n):

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from pctx.geometry.checks import check_index, check_offsets
 from pctx.geometry.sorting import search, stable_sort
+from pctx.geometry.traced import traced_extreme, traced_segment, traced_sum
 
 
 def offsets_from_counts(counts: Int[Tensor, "b"]) -> Int[Tensor, "b+1"]:
@@ -48,6 +49,8 @@ def counts_from_offsets(offsets: Int[Tensor, "b+1"]) -> Int[Tensor, "b"]:
 
 def batch_from_offsets(offsets: Int[Tensor, "b+1"], n: int) -> Int[Tensor, "n"]:
     """Return the segment number of each of the `n` rows; needs no host sync, as `n` is given."""
+    if torch.compiler.is_compiling():
+        return traced_segment(offsets, n)
     segments = torch.arange(len(offsets) - 1, device=offsets.device)
     return torch.repeat_interleave(segments, offsets.diff(), output_size=n)
 
@@ -164,17 +167,18 @@ def from_corner(
 
 
 def _cloud_extreme(coord: Tensor, offsets: Tensor, reduce: str) -> Tensor:
-    offsets = check_offsets(offsets, len(coord))
+    # Sizes by `shape`: `len` would fix them in an exported graph.
+    offsets, traced = check_offsets(offsets, coord.shape[0]), torch.compiler.is_compiling()
     cells = coord if coord.is_floating_point() else coord.long()
-    if len(offsets) == 2 and len(cells):
+    if not traced and len(offsets) == 2 and len(cells):
         # One cloud: five times as fast as one segment.
         return cells.amin(0, keepdim=True) if reduce == "min" else cells.amax(0, keepdim=True)
     if cells.is_floating_point():
         return _extreme(cells.double(), _Groups(offsets), reduce).to(cells.dtype)
-    if cells.device.type == "cpu":
+    if cells.device.type == "cpu" and not traced:
         return _integer_extreme(cells, offsets, reduce)
-    batch = batch_from_offsets(offsets, len(cells))[:, None].expand_as(cells)
-    none = cells.new_zeros(len(offsets) - 1, cells.shape[1])
+    batch = batch_from_offsets(offsets, cells.shape[0])[:, None].expand_as(cells)
+    none = cells.new_zeros(offsets.shape[0] - 1, cells.shape[1])
     return none.scatter_reduce_(0, batch, cells, f"a{reduce}", include_self=False)
 
 
@@ -196,7 +200,7 @@ def _reduce(operation: Callable[..., Tensor], values: Tensor, *groups: Any) -> T
     if rows.dtype in (torch.float16, torch.bfloat16):
         rows = rows.float()
     reduced = operation(rows, *groups)
-    return reduced.reshape(len(reduced), *shape).to(values.dtype)
+    return reduced.reshape(reduced.shape[0], *shape).to(values.dtype)
 
 
 class _Groups(NamedTuple):
@@ -221,7 +225,7 @@ class _Groups(NamedTuple):
 
 
 def _in_order(values: Tensor, starts: Tensor) -> _Groups:
-    return _Groups(check_offsets(starts, len(values), "starts"))
+    return _Groups(check_offsets(starts, values.shape[0], "starts"))
 
 
 def _by_index(values: Tensor, index: Tensor, num_segments: int) -> _Groups:
@@ -231,6 +235,8 @@ def _by_index(values: Tensor, index: Tensor, num_segments: int) -> _Groups:
 
 
 def _sum(rows: Tensor, groups: _Groups) -> Tensor:
+    if torch.compiler.is_compiling() and groups.order is None:
+        return traced_sum(rows, groups.starts)
     total: Tensor = _SegmentSum.apply(rows, *groups)
     return total
 
@@ -240,6 +246,8 @@ def _mean(rows: Tensor, groups: _Groups) -> Tensor:
 
 
 def _extreme(rows: Tensor, groups: _Groups, reduce: str) -> Tensor:
+    if torch.compiler.is_compiling() and groups.order is None:
+        return traced_extreme(rows, groups.starts, reduce)
     extreme: Tensor = _SegmentExtreme.apply(rows, *groups, reduce)
     return extreme
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
@@ -46,7 +47,7 @@ class WindowParts:
 
     Attributes:
         parts: at least one, that of no points where there are none.
-        inverse: the place of each point among the rows of all parts, one after another.
+        inverse: a place of each point among the rows of all parts, one after another.
     """
 
     parts: tuple[WindowPart, ...]
@@ -58,12 +59,15 @@ class WindowParts:
         return WindowParts(parts=parts, inverse=self.inverse.to(device, non_blocking=True))
 
 
-def part_windows(windows: Windows) -> WindowParts:
+def part_windows(windows: Windows, count: int | None = None) -> WindowParts:
     """Sort windows by the number of their points. Needs host syncs.
 
     Args:
         windows: a partition whose slots hold each point once, as those of `grid_windows` and
             `octree_windows`; the real slots of a window come first here, in their order.
+        count: how many parts to make, whatever the windows: the last takes all fuller ones, and a
+            part of fewer than two windows takes the first of all again. None makes as many as are
+            needed.
 
     Raises:
         ValueError: if a window has borrowed a point of another.
@@ -83,14 +87,17 @@ def part_windows(windows: Windows) -> WindowParts:
         )
     size = bit_length((counts - 1) // SMALLEST)
     parts = []
-    for each in range(int(size.max()) + 1 if n else 1):
-        chosen = places(size == each)
+    wanted = count if count is not None else int(size.max()) + 1 if n else 1
+    for each in range(wanted):
+        chosen = places(size.clamp(max=wanted - 1) == each)
+        if count is not None and n and len(chosen) < 2:
+            chosen = F.pad(chosen, (0, 2 - len(chosen)))
         if n == 0 or len(chosen):
             k = int(counts[chosen].max()) if n else 1
             parts.append(_part(index[chosen, :k], valid[chosen, :k]))
     rows = torch.cat([part.rows for part in parts])
-    inverse = torch.empty_like(rows)
-    inverse[rows] = torch.arange(n, device=rows.device)
+    inverse = rows.new_empty(n)
+    inverse[rows] = torch.arange(len(rows), device=rows.device)
     return WindowParts(parts=tuple(parts), inverse=inverse)
 
 

@@ -14,8 +14,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pctx.geometry.kernel_map import KernelMap
+from pctx.geometry.tap_table import TapTable
 from pctx.nn.backend import ConvolutionBackend, convolution_engine
 from pctx.nn.spconv_engine import convolve_by_spconv
+from pctx.nn.table_convolution import convolve_by_table
 from pctx.nn.tap_convolution import convolve_by_tap
 
 
@@ -58,13 +60,13 @@ class _SparseConvolution(nn.Module, ABC):
             nn.init.uniform_(self.bias, -bound, bound)
 
     @abstractmethod
-    def forward(self, feat: Tensor, kernel_map: KernelMap) -> Tensor:
+    def forward(self, feat: Tensor, kernel_map: KernelMap | TapTable) -> Tensor:
         """Convolve over the pairs of a map."""
 
-    def _convolve(self, feat: Tensor, kernel_map: KernelMap) -> Tensor:
-        if len(feat) != kernel_map.num_sources:
+    def _convolve(self, feat: Tensor, kernel_map: KernelMap | TapTable) -> Tensor:
+        if feat.shape[0] != kernel_map.num_sources:
             raise ValueError(
-                f"the kernel map reads {kernel_map.num_sources} rows, but feat has {len(feat)}"
+                f"the kernel map reads {kernel_map.num_sources} rows, but feat has {feat.shape[0]}"
             )
         if kernel_map.kernel_size != self.kernel_size:
             raise ValueError(
@@ -121,7 +123,9 @@ class SubmanifoldConv3d(_SparseConvolution):
         )
         self.dilation = dilation
 
-    def forward(self, feat: Float[Tensor, "n i"], kernel_map: KernelMap) -> Float[Tensor, "n o"]:
+    def forward(
+        self, feat: Float[Tensor, "n i"], kernel_map: KernelMap | TapTable
+    ) -> Float[Tensor, "n o"]:
         """Convolve over the pairs of a `kernel_map` of the same size and dilation.
 
         Raises:
@@ -154,7 +158,9 @@ class SparseConv3d(_SparseConvolution):
         super().__init__(in_channels, out_channels, kernel_size, bias, backend=backend)
         self.stride = stride
 
-    def forward(self, feat: Float[Tensor, "n i"], kernel_map: KernelMap) -> Float[Tensor, "m o"]:
+    def forward(
+        self, feat: Float[Tensor, "n i"], kernel_map: KernelMap | TapTable
+    ) -> Float[Tensor, "m o"]:
         """Convolve over the pairs of a `strided_map` of the same size and stride.
 
         Raises:
@@ -184,7 +190,9 @@ class SparseInverseConv3d(_SparseConvolution):
     ):
         super().__init__(in_channels, out_channels, kernel_size, bias, backend=backend)
 
-    def forward(self, feat: Float[Tensor, "m i"], kernel_map: KernelMap) -> Float[Tensor, "n o"]:
+    def forward(
+        self, feat: Float[Tensor, "m i"], kernel_map: KernelMap | TapTable
+    ) -> Float[Tensor, "n o"]:
         """Convolve over the pairs of the `strided_map` that led to the coarse voxels, turned round.
 
         Raises:
@@ -196,8 +204,10 @@ class SparseInverseConv3d(_SparseConvolution):
 
 
 def _convolve(
-    feat: Tensor, weight: Tensor, kernel_map: KernelMap, backend: ConvolutionBackend
+    feat: Tensor, weight: Tensor, kernel_map: KernelMap | TapTable, backend: ConvolutionBackend
 ) -> Tensor:
+    if isinstance(kernel_map, TapTable):
+        return convolve_by_table(feat, weight, kernel_map)
     engine = convolution_engine(feat, weight, kernel_map, backend)
     convolve = convolve_by_spconv if engine == "spconv" else convolve_by_tap
     return convolve(feat, weight, kernel_map)
