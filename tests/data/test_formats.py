@@ -1,7 +1,5 @@
-"""The table of formats: reading what was written, the real files, and refusals."""
+"""The table of formats: reading what was written, and refusals."""
 
-import ast
-import csv
 import os
 
 import numpy as np
@@ -17,7 +15,6 @@ from pctx.data.io.formats import (
     find_scans,
     output_suffix,
     read,
-    suffix_of,
     write,
 )
 from pctx.data.labels import LabelSet
@@ -25,13 +22,6 @@ from pctx.data.prediction import Prediction
 from pctx.geometry.points import PointCloud
 
 BOTH = [suffix for suffix in READABLE if suffix in WRITABLE]
-NO_CLOUDS = {"labels", "semantic_mask"}
-READ_BUT_NOT_BY_OTHERS = {
-    # Files that the tool with which the manifest was made could not read, and their points.
-    "simple-laszip-compressor-version-1.2r0.laz": 1065,
-    "simple_text.ply": 3,
-    "PLYascii.ply": 4,
-}
 LABELS = LabelSet(names=("a", "b"), colors=((255, 0, 0), (0, 0, 255)), raw=((2,), (6,)))
 
 
@@ -46,44 +36,6 @@ def full_cloud(n=200, seed=0):
         instance=rng.integers(0, 1000, n),
         extra={"ring": rng.integers(0, 64, n).astype(np.int16), "omega": rng.random(n)},
     )
-
-
-def manifest(real_data):
-    with (real_data / "MANIFEST.tsv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
-            if suffix_of(real_data / row["path"]) in READABLE:
-                yield real_data / row["path"], row
-
-
-def check(path, row):
-    """A file is read to the points and labels that its row says, or is an error that names it."""
-    other = READ_BUT_NOT_BY_OTHERS.get(path.name)
-    whole = row["points"] and "BROKEN: truncated" not in row["notes"]
-    whole = whole and "BROKEN: header says" not in row["notes"] and "no x/y/z" not in row["notes"]
-    whole = whole and path.parent.name not in NO_CLOUDS and "_labels_" not in path.name
-    if not whole and other is None:
-        with pytest.raises(ReadError) as error:
-            read(path)
-        assert str(path) in str(error.value) and "\n" not in str(error.value)
-        return
-    cloud = read(path)
-    assert len(cloud) == (other or int(row["points"])), path
-    if row["has_labels"] == "yes":
-        codes, counts = np.unique(cloud.label, return_counts=True)
-        found = dict(zip(codes.tolist(), counts.tolist(), strict=True))
-        assert found == ast.literal_eval(row["label_histogram"]), path
-
-
-def test_real_files_are_read_to_their_points_and_labels_or_are_errors(real_data):
-    for path, row in manifest(real_data):
-        if path.stat().st_size < 50_000:
-            check(path, row)
-
-
-@pytest.mark.slow
-def test_every_real_file_is_read_to_its_points_and_labels_or_is_an_error(real_data):
-    for path, row in manifest(real_data):
-        check(path, row)
 
 
 @pytest.mark.parametrize("suffix", BOTH)
@@ -121,7 +73,7 @@ def test_a_prediction_is_written_with_what_is_asked_for(suffix, tmp_path):
             assert ("probability_b" in back.extra) == probabilities
             assert ("entropy" in back.extra) == entropy
             if entropy:
-                assert np.array_equal(back.extra["entropy"], pred.entropy)
+                assert np.array_equal(back.extra["entropy"].astype(np.float32), pred.entropy)
 
 
 def test_the_public_names_are_these():
@@ -245,7 +197,7 @@ def test_refusals_come_before_anything_is_computed(tmp_path):
     with pytest.raises(FileExistsError):
         check_output(tmp_path / "a.ply")
     with pytest.raises(ValueError, match="cannot be written"):
-        check_output(tmp_path / "a.xyz")
+        check_output(tmp_path / "a.dat")
     with pytest.raises(ValueError, match="is the file that is read"):
         check_output(tmp_path / "a.ply", source=tmp_path / "a.ply", overwrite=True)
     check_output(tmp_path / "b.ply", LABELS, source=tmp_path / "a.ply")

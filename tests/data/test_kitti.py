@@ -106,8 +106,8 @@ def test_labels_of_another_number_name_both(tmp_path):
     np.zeros(7, "<u4").tofile(tmp_path / "a.label")
     with pytest.raises(ReadError, match=r"a.label: 7 labels for the 10 points of a.bin"):
         read(tmp_path / "a.bin")
-    np.zeros(10, np.uint8).tofile(tmp_path / "a.label")
-    with pytest.raises(ReadError, match="10 bytes are no uint32 labels"):
+    np.zeros(9, np.uint8).tofile(tmp_path / "a.label")
+    with pytest.raises(ReadError, match="9 bytes are no labels of the 10 points of a.bin"):
         read(tmp_path / "a.bin")
 
 
@@ -146,3 +146,21 @@ def test_what_a_label_file_cannot_hold_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no room for entropy"):
         write(tmp_path / "a.label", cloud, prediction=pred, entropy=True)
     assert not list(tmp_path.iterdir())
+
+
+def test_labels_of_one_byte_or_of_masks_are_read_beside_a_folder_of_points(tmp_path):
+    (tmp_path / "points").mkdir()
+    scan(6).tofile(tmp_path / "points/a.bin")
+    label = np.array([0, 3, 250, 1, 2, 2])
+    (tmp_path / "labels").mkdir()
+    label.astype(np.uint8).tofile(tmp_path / "labels/a.label")
+    assert np.array_equal(read(tmp_path / "points/a.bin").label, label)
+    (tmp_path / "labels/a.label").unlink()
+    for name in ("semantic_mask", "instance_mask"):
+        (tmp_path / name).mkdir()
+        label.astype(np.int64).tofile(tmp_path / name / "a.bin")
+    cloud = read(tmp_path / "points/a.bin")
+    assert np.array_equal(cloud.label, label) and np.array_equal(cloud.instance, label)
+    label[:5].astype(np.int64).tofile(tmp_path / "semantic_mask/a.bin")
+    with pytest.raises(ReadError, match=r"5 labels for the 6 points of a.bin"):
+        read(tmp_path / "points/a.bin")

@@ -172,7 +172,7 @@ def test_real_files_hold_what_their_makers_say(real_data):
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"x y z\n1 2 3\n", "no PLY file"),
+        (b"x y q\n1 2 3\n", "no PLY file"),
         (b"ply\nformat ascii 1.0\nelement vertex 1\n", "no end"),
         (header("ascii", ("face", 0, ["list uchar int i"])), "no vertices.*face"),
         (header("ascii", ("vertex", 1, ["float x", "float y"])) + b"1 2\n", "no column z"),

@@ -1,4 +1,4 @@
-"""NumPy files: `.npy` tables, range images and named fields, and `.npz` with an array a field.
+"""NumPy files: `.npy` tables, range images and named fields; `.npz` and folders of arrays.
 
 n points.
 """
@@ -13,12 +13,21 @@ from pathlib import Path
 
 import numpy as np
 
+from pctx.data.io import npy
 from pctx.data.io.columns import cloud_from_columns, color_to_uint8, distinct
+from pctx.data.io.companions import with_labels
 from pctx.data.io.errors import ReadError
 from pctx.data.io.labelled import Labelled
+from pctx.data.io.unnamed import NARROWEST, WIDEST, name_columns
 from pctx.geometry.points import PointCloud
 
-NPY_MAGIC, NPZ_MAGIC = b"\x93NUMPY", b"PK\x03\x04"
+NPZ_MAGIC = b"PK\x03\x04"
+SCAN_FILE = "coord.npy"
+"""What makes a folder a scan."""
+_LARGEST_RATIO = 20
+"""Between the arrays of an archive and the archive. Scans shrink to half, bombs to a thousandth."""
+_ALWAYS_READ = 1 << 27
+"""Bytes of arrays that are read whatever the archive's size."""
 
 _NAMES = {
     "coord": ("coord", "coords", "xyz", "points", "point", "pos", "position", "positions"),
@@ -31,28 +40,29 @@ _NAMES = {
 def read_npy(path: Path) -> PointCloud:
     """Read a table of points, a range image, or an array with named fields.
 
-    - (n, 3): x, y, z. (n, 4): and intensity. (n, 6): x, y, z and normals where those columns are
-      of unit length or below 0, else colours. (n, 7): x, y, z, colours, label.
+    - (n, 3 to 16): x, y, z, and what `unnamed` finds in the others, such as intensity in (n, 4),
+      colours or normals in (n, 6), colours and label in (n, 7).
     - (height, width, 6): x, y, z, intensity, depth, label; (height, width, 5) without the label.
       Pixels of depth 0 hold no point and are passed over, row by row.
+
+    The labels of a file in a folder `points` may lie in `../labels` (see `companions`).
 
     Raises:
         ReadError: it is no such array.
     """
     with _faults(path), path.open("rb") as stream:
-        array = np.load(stream, allow_pickle=False)
-        if not isinstance(array, np.ndarray):
-            raise ReadError(f"{path}: this is a file of several arrays; call it .npz")
+        array = npy.load(stream, path.stat().st_size)
         if array.dtype.names:
-            return cloud_from_columns({name: array[name].reshape(-1) for name in array.dtype.names})
+            flat = array.reshape(-1)
+            return _cloud_of_arrays({name: flat[name] for name in array.dtype.names})
         if array.dtype.kind in "fiu" and array.ndim == 3 and array.shape[2] in (5, 6):
             return _range_image(array)
-        if array.dtype.kind in "fiu" and array.ndim == 2 and array.shape[1] in (3, 4, 6, 7):
-            return _table(array)
+        if _is_table(array):
+            return with_labels(path, cloud_from_columns(name_columns(array)))
     raise ReadError(
         f"{path}: an array of shape {array.shape} and type {array.dtype} is no cloud; points are "
-        "(n, 3), (n, 4) with intensity, (n, 6) with colours or normals, (n, 7) with colours and "
-        "label, or (height, width, 6) with intensity, depth and label; .npz names its arrays"
+        f"(n, {NARROWEST} to {WIDEST}) with x, y and z first, or (height, width, 6) with "
+        "intensity, depth and label; .npz names its arrays"
     )
 
 
@@ -60,15 +70,58 @@ def read_npz(path: Path) -> PointCloud:
     """Read named arrays: coord (also xyz, points, ...), color, normal, intensity, label, ...
 
     `origin` (3,) is added to the coordinates. Arrays of other names go to `extra` where they have a
-    row a point, and are passed over where not.
+    row a point, and are passed over where not. A file of a single table is read as `.npy` is.
 
     Raises:
-        ReadError: it is no such file, or none of its arrays holds positions.
+        ReadError: it is no such file, or none of its arrays holds positions, or its arrays would
+            take far more memory than the file is large.
     """
-    with _faults(path), path.open("rb") as stream:
-        with np.load(stream, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+    with _faults(path), path.open("rb") as stream, zipfile.ZipFile(stream) as archive:
+        members = [m for m in archive.infolist() if m.filename.endswith(".npy")]
+        whole, size = sum(m.file_size for m in members), path.stat().st_size
+        if whole > _LARGEST_RATIO * size + _ALWAYS_READ:
+            raise ReadError(
+                f"{path}: its {size} bytes would become {whole} of arrays, more than "
+                f"{_LARGEST_RATIO} times as many; save it without compression"
+            )
+        arrays = {}
+        for member in members:
+            with archive.open(member) as entry:
+                arrays[member.filename.removesuffix(".npy")] = npy.load(entry, member.file_size)
+        if len(arrays) == 1 and _is_table(table := next(iter(arrays.values()))):
+            return cloud_from_columns(name_columns(table))
         return _cloud_of_arrays(arrays)
+
+
+def read_folder(path: Path) -> PointCloud:
+    """Read a scan that is a folder, as Pointcept keeps it: an `.npy` file for each field.
+
+    `coord` is needed; `color`, `normal`, `segment` (or else `segment20`), `instance`, `strength`
+    have their usual meanings, and all others with a row a point go to `extra`.
+
+    Raises:
+        ReadError: a file is no array, or is of another number of points.
+    """
+    arrays = {}
+    for file in sorted(path.glob("*.npy")):
+        with _faults(file), file.open("rb") as stream:
+            arrays[file.stem] = npy.load(stream, file.stat().st_size)
+    coord = arrays[SCAN_FILE.removesuffix(".npy")]
+    if coord.ndim != 2 or coord.shape[1] != 3:
+        raise ReadError(f"{path / SCAN_FILE}: positions are (n, 3), found {coord.shape}")
+    for name in ("color", "normal", "segment", "segment20", "instance", "strength"):
+        if name in arrays and len(np.atleast_1d(arrays[name])) != len(coord):
+            rows = len(np.atleast_1d(arrays[name]))
+            raise ReadError(
+                f"{path / name}.npy: {rows} rows for the {len(coord)} points of {SCAN_FILE}"
+            )
+    with _faults(path):
+        return _cloud_of_arrays(arrays)
+
+
+def is_scan_folder(path: Path) -> bool:
+    """Whether a folder is one scan, of arrays."""
+    return (path / SCAN_FILE).is_file()
 
 
 def write_npz(path: Path, labelled: Labelled) -> None:
@@ -87,25 +140,8 @@ def write_npz(path: Path, labelled: Labelled) -> None:
                 np.lib.format.write_array(entry, np.ascontiguousarray(array), allow_pickle=False)
 
 
-def _table(array: np.ndarray) -> PointCloud:
-    xyz, rest = array[:, :3], array[:, 3:]
-    columns: dict[str, np.ndarray] = {}
-    if array.shape[1] == 4:
-        columns["intensity"] = rest[:, 0]
-    elif array.shape[1] == 6 and _are_normals(rest):
-        columns |= dict(zip(("nx", "ny", "nz"), rest.T, strict=True))
-    elif array.shape[1] >= 6:
-        columns |= dict(zip(("red", "green", "blue"), rest.T, strict=False))
-    if array.shape[1] == 7:
-        columns["label"] = rest[:, 3]
-    return cloud_from_columns(columns, xyz.astype(np.float64))
-
-
-def _are_normals(columns: np.ndarray) -> bool:
-    length = np.linalg.norm(columns[np.isfinite(columns).all(axis=1)].astype(np.float64), axis=1)
-    # Rounded normals are a little off; a normal may also be missing, and then is 0.
-    unit = (np.abs(length - 1) < 0.05) | (length == 0)
-    return bool((columns < 0).any() or (unit.all() and length.any()))
+def _is_table(array: np.ndarray) -> bool:
+    return array.dtype.kind in "fiu" and array.ndim == 2 and NARROWEST <= array.shape[1] <= WIDEST
 
 
 def _range_image(array: np.ndarray) -> PointCloud:
@@ -119,8 +155,13 @@ def _range_image(array: np.ndarray) -> PointCloud:
 
 def _cloud_of_arrays(arrays: Mapping[str, np.ndarray]) -> PointCloud:
     for name, array in arrays.items():
-        if name.lower() in _NAMES["coord"] and array.dtype.names:
-            return cloud_from_columns({field: array[field] for field in array.dtype.names})
+        if name.lower() not in _NAMES["coord"]:
+            continue
+        if array.dtype.names:
+            return _cloud_of_arrays({field: array[field] for field in array.dtype.names})
+        if _is_table(array) and array.shape[1] > 3:
+            rest = {other: column for other, column in arrays.items() if other != name}
+            return _cloud_of_arrays(name_columns(array) | rest)
     triples = {role: _find_triple(names, arrays) for role, names in _NAMES.items()}
     coord = arrays.get(triples["coord"] or "")
     rows = len(coord) if coord is not None else _num_rows(arrays)
@@ -130,11 +171,14 @@ def _cloud_of_arrays(arrays: Mapping[str, np.ndarray]) -> PointCloud:
         if name not in triples.values() and _is_column(array, rows) and name != "origin"
     }
     cloud = cloud_from_columns(columns, None if coord is None else coord.astype(np.float64))
-    color, normal = arrays.get(triples["color"] or ""), arrays.get(triples["normal"] or "")
-    if color is not None:
-        cloud = replace(cloud, color=color_to_uint8(color))
-    if normal is not None:
-        cloud = replace(cloud, normal=normal.astype(np.float32))
+    for role in ("color", "normal"):
+        triple = arrays.get(triples[role] or "")
+        if triple is None or len(triple) != rows:
+            continue
+        if role == "color":
+            cloud = replace(cloud, color=color_to_uint8(triple))
+        else:
+            cloud = replace(cloud, normal=triple.astype(np.float32))
     origin = arrays.get("origin")
     if origin is None or coord is None or origin.shape != (3,):
         return cloud

@@ -5,7 +5,7 @@ n points.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -15,21 +15,23 @@ _PREFIXES = ("scalar_", "diffuse_", "vertex_")
 """What CloudCompare, MeshLab and others put before a column's name."""
 
 _NAMES = {
-    "x": ("x",),
-    "y": ("y",),
-    "z": ("z",),
+    "x": ("x", "points:0", "easting"),
+    "y": ("y", "points:1", "northing"),
+    "z": ("z", "points:2", "elevation", "height"),
     "red": ("red", "r"),
     "green": ("green", "g"),
     "blue": ("blue", "b"),
     "nx": ("nx", "normal_x", "normalx"),
     "ny": ("ny", "normal_y", "normaly"),
     "nz": ("nz", "normal_z", "normalz"),
-    "intensity": ("intensity", "reflectance", "remission", "reflectivity"),
+    "intensity": ("intensity", "reflectance", "remission", "reflectivity", "strength", "i"),
     "label": (
         *("label", "labels", "class", "classification", "semantic", "semantic_label"),
-        *("sem_class", "sem_label", "segment", "category"),
+        *("sem_class", "sem_label", "segment", "category", "semantic_gt", "segment20"),
     ),
-    "instance": ("instance", "instances", "instance_id", "instance_label", "ins_class"),
+    "instance": (
+        *("instance", "instances", "instance_id", "instance_label", "ins_class", "instance_gt"),
+    ),
 }
 """The names a column goes by, without case and prefix; the earlier one wins."""
 
@@ -77,6 +79,12 @@ def cloud_from_columns(
     return PointCloud.from_xyz(xyz, extra=extra, **fields)
 
 
+def has_positions(names: Iterable[str]) -> bool:
+    """Whether three of the names are usual ones of x, y and z."""
+    plain = {_plain(name) for name in names}
+    return all(plain & set(_NAMES[role]) for role in "xyz")
+
+
 def columns_of(cloud: PointCloud) -> Iterator[tuple[str, np.ndarray]]:
     """Give every field but position and colour as single columns with distinct names.
 
@@ -100,6 +108,31 @@ def columns_of(cloud: PointCloud) -> Iterator[tuple[str, np.ndarray]]:
         name = distinct(name, taken)
         taken.add(name)
         yield name, column
+
+
+def keep_integers(column: np.ndarray, kind: np.dtype) -> np.ndarray:
+    """Give a column that text states as of an integer type as such where the text keeps to that."""
+    if kind.kind == "f":
+        return column
+    limits = np.iinfo(kind)
+    fits = (column >= limits.min) & (column <= limits.max) & (column == np.rint(column))
+    return column.astype(kind) if fits.all() else column
+
+
+def narrow(column: np.ndarray) -> np.ndarray:
+    """Give a column as float32 or float64, or as an integer of at most 4 bytes where it fits one.
+
+    Truth values become 0 and 1.
+    """
+    if column.dtype.kind == "f":
+        return column.astype(np.float64 if column.dtype.itemsize >= 8 else np.float32)
+    if column.dtype.kind == "b" or column.dtype.itemsize < 8:
+        return column.astype(np.uint8) if column.dtype.kind == "b" else column
+    for kind in (np.int32, np.uint32):
+        limits = np.iinfo(kind)
+        if not len(column) or (column.min() >= limits.min and column.max() <= limits.max):
+            return column.astype(kind)
+    return column
 
 
 def distinct(name: str, taken: set[str]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pctx.data.io.companions import check_count, with_labels
 from pctx.data.io.errors import ReadError
 from pctx.data.io.labelled import Labelled
 from pctx.geometry.points import PointCloud
@@ -25,10 +26,11 @@ _FARTHEST = 1e6
 
 
 def read_kitti(path: Path) -> PointCloud:
-    """Read float32 x, y, z, intensity, and the labels of `STEM.label` where there is one.
+    """Read float32 x, y, z, intensity, and the labels of the scan where there are any.
 
-    The label file lies beside the scan, or in `../labels` of a folder `velodyne`. Five columns
-    (nuScenes: a whole-numbered ring) and six (x, y, z, colours) are told apart by what they hold.
+    The label file lies beside the scan or in a folder beside its own (see `companions`). Five
+    columns (nuScenes: a whole-numbered ring) and six (x, y, z, colours) are told apart by what they
+    hold.
 
     Raises:
         ReadError: the bytes are no such columns, or the labels are of another number of points.
@@ -38,7 +40,7 @@ def read_kitti(path: Path) -> PointCloud:
         if size % (4 * columns) == 0:
             table = np.fromfile(path, dtype="<f4").reshape(-1, columns)
             if fits(table):
-                return _with_labels(path, _cloud(table))
+                return with_labels(path, _cloud(table))
     raise ReadError(
         f"{path}: {size} bytes are no scan of 4 float32 columns (x, y, z, intensity; 16 bytes a "
         "point) nor of 5 (with the ring; 20 bytes)"
@@ -61,7 +63,7 @@ def read_nuscenes(path: Path) -> PointCloud:
     companion = path.with_name(path.name[: -len(".pcd.bin")] + LIDARSEG)
     if companion.is_file():
         label = np.fromfile(companion, dtype=np.uint8)
-        _check_count(path, companion, len(cloud), len(label))
+        check_count(path, companion, len(cloud), len(label))
         cloud = replace(cloud, label=label.astype(np.int64))
     return cloud
 
@@ -116,26 +118,6 @@ def _cloud(table: np.ndarray) -> PointCloud:
         intensity = intensity / np.float32(_NUSCENES_INTENSITY)
         return PointCloud.from_xyz(xyz, intensity=intensity, extra={"ring": ring})
     return PointCloud.from_xyz(xyz, intensity=intensity.copy())
-
-
-def _with_labels(path: Path, cloud: PointCloud) -> PointCloud:
-    places = [path.with_suffix(".label")]
-    if path.parent.name == "velodyne":
-        places.append(path.parent.parent / "labels" / f"{path.stem}.label")
-    companion = next((place for place in places if place.is_file()), None)
-    if companion is None:
-        return cloud
-    size = companion.stat().st_size
-    if size % 4:
-        raise ReadError(f"{companion}: {size} bytes are no uint32 labels (4 bytes a point)")
-    word = np.fromfile(companion, dtype="<u4").astype(np.int64)
-    _check_count(path, companion, len(cloud), len(word))
-    return replace(cloud, label=word & 0xFFFF, instance=word >> 16)
-
-
-def _check_count(scan: Path, companion: Path, points: int, labels: int) -> None:
-    if points != labels:
-        raise ReadError(f"{companion}: {labels} labels for the {points} points of {scan.name}")
 
 
 def _is_kitti(table: np.ndarray) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pctx.data.io.columns import cloud_from_columns, columns_of, distinct
+from pctx.data.io.columns import cloud_from_columns, columns_of, distinct, keep_integers, narrow
 from pctx.data.io.errors import ReadError
 from pctx.data.io.labelled import Labelled
 from pctx.data.io.ply_header import Element, read_header
@@ -76,7 +76,7 @@ def write_ply(path: Path, labelled: Labelled) -> None:
         for name, column in zip(("red", "green", "blue"), color.T, strict=True):
             fields[name] = column
     for name, column in columns_of(cloud):
-        fields[_word(name, fields)] = _narrow(column)
+        fields[_word(name, fields)] = _storable(column)
     table = np.empty(len(cloud), [(n, c.dtype.newbyteorder("<")) for n, c in fields.items()])
     for name, column in fields.items():
         table[name] = column
@@ -103,7 +103,9 @@ def _read_text(
     for element in elements[: elements.index(wanted)]:
         _, at = _text_rows(path, numbers, at, element)
     rows, _ = _text_rows(path, numbers, at, wanted)
-    return {p.name: _integers(rows[:, i], p.kind) for i, p in enumerate(wanted.single)}
+    return {
+        p.name: keep_integers(rows[:, i], np.dtype(p.kind)) for i, p in enumerate(wanted.single)
+    }
 
 
 def _text_rows(
@@ -129,15 +131,6 @@ def _text_rows(
         if at > len(numbers):
             raise _cut_short(path, element, row)
     return np.array(kept, dtype=np.float64).reshape(element.count, width), at
-
-
-def _integers(column: np.ndarray, kind: str) -> np.ndarray:
-    """Give a column of an integer type as such where its text keeps to that."""
-    if kind[0] == "f":
-        return column
-    limits = np.iinfo(kind)
-    fits = (column >= limits.min) & (column <= limits.max) & (column == np.rint(column))
-    return column.astype(kind) if fits.all() else column
 
 
 def _read_bytes(
@@ -225,14 +218,8 @@ def _word(name: str, taken: Collection[str]) -> str:
     return distinct("_".join(name.split()) or "extra", set(taken))
 
 
-def _narrow(column: np.ndarray) -> np.ndarray:
+def _storable(column: np.ndarray) -> np.ndarray:
     """Give a column in one of the eight types of PLY; integers too large for them as double."""
-    if column.dtype.kind == "f":
-        return column.astype(np.float64 if column.dtype.itemsize >= 8 else np.float32)
-    if column.dtype.kind == "b" or column.dtype.itemsize < 8:
-        return column.astype(np.uint8) if column.dtype.kind == "b" else column
-    for kind in (np.int32, np.uint32):
-        limits = np.iinfo(kind)
-        if not len(column) or (column.min() >= limits.min and column.max() <= limits.max):
-            return column.astype(kind)
-    return column.astype(np.float64)
+    column = narrow(column)
+    whole = column.dtype.kind != "f" and column.dtype.itemsize == 8
+    return column.astype(np.float64) if whole else column
