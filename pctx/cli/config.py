@@ -45,6 +45,19 @@ class EvaluateConfig:
     views: int
     tile: float | None
     device: str
+    boundary: float | None
+    ranges: list[float]
+    densities: list[float]
+    calibrate: bool
+
+
+@dataclass
+class CheckConfig:
+    """The keys of `check.yaml`."""
+
+    data: Any
+    workers: int
+    json: bool
 
 
 def config_folder() -> Path:
@@ -107,6 +120,7 @@ def register_schemas() -> None:
     store = ConfigStore.instance()
     store.store(name="train_schema", node=TrainConfig)
     store.store(name="evaluate_schema", node=EvaluateConfig)
+    store.store(name="check_schema", node=CheckConfig)
 
 
 def value_of(key: str, overrides: Sequence[str]) -> str | None:

@@ -48,7 +48,7 @@ def demo(
     log.info("2/3  scoring it on simulated scans that it never saw")
     dataset = instantiate(config.data.dataset)
     predictor = Predictor(folder / "model.pt")
-    scores = score_split(dataset, predictor, "test", folder)
+    scores = score_split(dataset, predictor, "test", folder).scores
     log.info("3/3  labelling one of them, and drawing it")
     made = _label_and_draw(dataset, predictor, folder)
     minutes = (time.monotonic() - start) / 60

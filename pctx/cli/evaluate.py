@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from pctx.cli.config import UsageError, pick_device, run_composed, value_of
 if TYPE_CHECKING:
     from pctx.checkpoint import Checkpoint
     from pctx.data.dataset import ScanDataset
+    from pctx.engine.evaluation import Evaluation, Parts
     from pctx.engine.metrics import Scores
     from pctx.inference.predictor import Predictor
 
@@ -28,6 +30,10 @@ pctx evaluate checkpoint=runs/…/model.pt                  (the data the run wa
 pctx evaluate checkpoint=model.pt split=test
 
 pctx evaluate checkpoint=model.pt data=folder data.root=scans data.card=semantic_kitti
+
+pctx evaluate checkpoint=model.pt boundary=0.5 'ranges=[20,40]'   (near other classes, by range)
+
+pctx evaluate checkpoint=model.pt calibrate=true       (writes a model with a fitted temperature)
 """
 
 
@@ -50,18 +56,27 @@ def score(config: Any, run: Path) -> Scores:
     from hydra.utils import instantiate
 
     from pctx.checkpoint import load_checkpoint
+    from pctx.engine.evaluation import Parts
     from pctx.inference.predictor import Predictor, check_settings
 
     device = pick_device(config.device)
     checkpoint = load_checkpoint(config.checkpoint)
     try:
         check_settings(checkpoint, tile=config.tile, views=config.views)
+        parts = Parts(
+            boundary=config.boundary,
+            ranges=tuple(config.ranges),
+            densities=tuple(config.densities),
+        )
     except ValueError as error:
         raise UsageError(str(error)) from error
     dataset = instantiate(config.data.dataset)
     _check_classes(dataset, checkpoint)
     predictor = Predictor(checkpoint, device, tile=config.tile, views=config.views)
-    return score_split(dataset, predictor, config.split, run)
+    result = score_split(dataset, predictor, config.split, run, parts)
+    if config.calibrate:
+        _save_calibrated(checkpoint, result, run / "model.pt")
+    return result.scores
 
 
 def _check_classes(dataset: ScanDataset, checkpoint: Checkpoint) -> None:
@@ -82,25 +97,23 @@ def _few(names: Sequence[str]) -> str:
     return f"{', '.join(names[:3])}{', …' if len(names) > 3 else ''} ({len(names)})"
 
 
-def score_split(dataset: ScanDataset, predictor: Predictor, split: str, run: Path) -> Scores:
+def score_split(
+    dataset: ScanDataset, predictor: Predictor, split: str, run: Path, parts: Parts | None = None
+) -> Evaluation:
     """Predict every scan of a split, as `pctx predict` does, and count every raw point.
 
     The dataset's card tells which raw id is of which class; the classes are the model's.
 
-    Prints the table; writes `metrics.json` and `confusion.png`.
+    Prints the tables; writes `metrics.json`, `confusion.png` and `reliability.png`.
 
     Raises:
         ValueError: a scan has no labels, or raw ids that the card does not know.
     """
-    import numpy as np
-
-    from pctx.cli.tables import print_scores
-    from pctx.data.io.atomic import replacing
-    from pctx.engine.figures import save_confusion
-    from pctx.engine.metrics import Scores, confusion_matrix
+    from pctx.engine.evaluation import Parts, evaluate, nothing_yet
 
     labels = dataset.card.labels
-    confusion = np.zeros((len(labels), len(labels) + 1), dtype=np.int64)
+    parts = Parts() if parts is None else parts
+    result = nothing_yet(labels, parts)
     scans = dataset.scans(split)
     for scan in _progress(scans, split):
         cloud = dataset.read(scan)
@@ -110,14 +123,40 @@ def score_split(dataset: ScanDataset, predictor: Predictor, split: str, run: Pat
             truth = labels.encode(cloud.label)
         except ValueError as error:
             raise ValueError(f"{scan}: {error}") from error
-        confusion += confusion_matrix(truth, predictor(cloud).label, len(labels))
-    scores = Scores(confusion=confusion, labels=labels)
-    print_scores(scores, title=f"split {split}, {len(scans)} scans, every raw point")
+        result += evaluate(cloud, truth, predictor(cloud), parts)
+    _report(result, f"split {split}, {len(scans)} scans, every raw point", run)
+    return result
+
+
+def _report(result: Evaluation, title: str, run: Path) -> None:
+    """Print the tables, and write the files."""
+    from pctx.cli.tables import print_parts, print_scores
+    from pctx.data.io.atomic import replacing
+    from pctx.engine.figures import save_confusion, save_reliability
+
+    print_scores(result.scores, title=title)
+    if result.parts:
+        print_parts(result.part_scores)
+    found = result.calibration
+    if found.num_points:
+        best = found.temperature
+        log.info(
+            "calibration error %.3f; %.3f at temperature %.2f", found.ece(), found.ece(best), best
+        )
     with replacing(run / "metrics.json", overwrite=True) as beside:
-        beside.write_text(json.dumps(scores.to_dict(), indent=1) + "\n")
-    save_confusion(scores, run / "confusion.png")
-    log.info("metrics.json and confusion.png: %s", run)
-    return scores
+        beside.write_text(json.dumps(result.to_dict(), indent=1) + "\n")
+    save_confusion(result.scores, run / "confusion.png")
+    save_reliability(found, run / "reliability.png")
+    log.info("metrics.json, confusion.png and reliability.png: %s", run)
+
+
+def _save_calibrated(checkpoint: Checkpoint, result: Evaluation, path: Path) -> None:
+    """Write the model with the temperature that was found, on top of the one it has."""
+    if path.exists():
+        raise FileExistsError(f"{path}: exists already; choose another hydra.run.dir")
+    temperature = checkpoint.temperature * result.calibration.temperature
+    replace(checkpoint, temperature=temperature).save(path)
+    log.info("temperature %.3f, stored in %s", temperature, path)
 
 
 def _progress(scans: list[str], what: str) -> Any:

@@ -43,7 +43,10 @@ class SaveModel(pl.Callback):
         self.best = miou
         metrics = {"miou": scores.miou, "macc": scores.macc, "oa": scores.oa}
         weights = pl_module.model.state_dict()
-        replace(self.checkpoint, weights=weights, metrics=metrics).save(self.folder / "model.pt")
+        found = replace(
+            self.checkpoint, weights=weights, metrics=metrics, temperature=pl_module.temperature
+        )
+        found.save(self.folder / "model.pt")
         save_confusion(scores, self.folder / "confusion.png")
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Figures of a run: the confusion matrix and the curves of loss and mIoU."""
+"""Figures of a run: the confusion matrix, the reliability, the curves of loss and mIoU."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pctx.data.io.atomic import replacing
+from pctx.engine.calibration import BINS, Calibration
 from pctx.engine.metrics import Scores
 
 
@@ -38,6 +39,45 @@ def save_confusion(scores: Scores, path: Path) -> None:
     title = f"mIoU {scores.miou:.3f}   OA {scores.oa:.3f}   (% of each true class)"
     axes.set_title(title, fontsize=10)
     axes.spines[:].set_visible(False)
+    with replacing(path, overwrite=True) as beside:
+        figure.savefig(beside)
+
+
+def save_reliability(calibration: Calibration, path: Path) -> None:
+    """Draw how often a model is right against how sure it is, as it is and at its temperature.
+
+    Bars that reach the diagonal are those of a calibrated model; the shade below tells how many
+    points are in each bin.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.2, 4.2), dpi=110, layout="constrained")
+    best = calibration.temperature
+    edges = np.linspace(0, 1, BINS + 1)
+    for axes, temperature in zip(figure.subplots(1, 2, sharey=True), (1.0, best), strict=True):
+        confidence, right, points = calibration.reliability(temperature)
+        share = points / max(points.sum(), 1)
+        axes.bar(edges[:-1], share, 1 / BINS, align="edge", color="#d9dee3", label="points")
+        height = np.nan_to_num(right)
+        axes.bar(
+            edges[:-1],
+            height,
+            1 / BINS,
+            align="edge",
+            fill=False,
+            edgecolor="#2f6f9f",
+            label="share right",
+        )
+        axes.plot(confidence, right, "o", color="#c1543a", ms=3, label="mean confidence")
+        axes.plot([0, 1], [0, 1], color="#888888", lw=1, ls="--")
+        name = "as it is" if axes.get_subplotspec().is_first_col() else f"temperature {best:.2f}"
+        axes.set_title(f"{name}: ECE {calibration.ece(temperature):.3f}", fontsize=10)
+        axes.set_xlabel("confidence")
+        axes.set_xlim(0, 1)
+        axes.set_ylim(0, 1)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].set_ylabel("share right")
+    figure.axes[0].legend(frameon=False, loc="upper left", fontsize=8)
     with replacing(path, overwrite=True) as beside:
         figure.savefig(beside)
 

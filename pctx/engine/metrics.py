@@ -15,7 +15,7 @@ from pctx.data.labels import LabelSet
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scores:
-    """IoU and accuracy of each class; NaN where a class has no true point.
+    """IoU, precision and recall of each class; NaN where they are of nothing.
 
     A class that the truth lacks is left out of the means, and is said to be absent.
 
@@ -41,8 +41,14 @@ class Scores:
 
     @property
     def accuracy(self) -> np.ndarray:
-        """(c,) share of the true points that were found."""
+        """(c,) share of the true points that were found, also called recall."""
         return _ratio(self._hits, self.support, self.support)
+
+    @property
+    def precision(self) -> np.ndarray:
+        """(c,) share right of the points predicted to be of the class; NaN where there is none."""
+        predicted = self.confusion.sum(axis=0)[:-1]
+        return _ratio(self._hits, predicted, predicted)
 
     @property
     def miou(self) -> float:
@@ -53,6 +59,13 @@ class Scores:
     def macc(self) -> float:
         """Mean accuracy over the classes present."""
         return _mean(self.accuracy)
+
+    @property
+    def fwiou(self) -> float:
+        """Mean IoU weighted by the true points of each class."""
+        total = self.support.sum()
+        weighted = np.nansum(self.iou * self.support)
+        return float(weighted / total) if total else float("nan")
 
     @property
     def oa(self) -> float:
@@ -66,26 +79,32 @@ class Scores:
         return int((self.support > 0).sum())
 
     @property
+    def absent(self) -> list[str]:
+        """Names of the classes without a true point, which the means leave out."""
+        points = self.support.tolist()
+        return [name for name, n in zip(self.labels.names, points, strict=True) if not n]
+
+    @property
     def _hits(self) -> np.ndarray:
         return np.diag(self.confusion)
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values for a JSON file; None where a class is absent."""
-        classes = {
+        columns = {"iou": self.iou, "precision": self.precision, "recall": self.accuracy}
+        classes: dict[str, dict[str, Any]] = {
             name: {
-                "iou": None if np.isnan(iou) else round(float(iou), 6),
-                "accuracy": None if np.isnan(accuracy) else round(float(accuracy), 6),
-                "points": int(points),
+                **{key: _plain(values[row]) for key, values in columns.items()},
+                "points": int(self.support[row]),
             }
-            for name, iou, accuracy, points in zip(
-                self.labels.names, self.iou, self.accuracy, self.support, strict=True
-            )
+            for row, name in enumerate(self.labels.names)
         }
         return {
-            "miou": self.miou,
-            "macc": self.macc,
-            "oa": self.oa,
+            "miou": _plain(self.miou),
+            "fwiou": _plain(self.fwiou),
+            "macc": _plain(self.macc),
+            "oa": _plain(self.oa),
             "classes_present": self.num_present,
+            "absent": self.absent,
             "points": int(self.confusion.sum()),
             "classes": classes,
             "confusion": self.confusion.tolist(),
@@ -102,6 +121,10 @@ def confusion_matrix(truth: np.ndarray, predicted: np.ndarray, num_classes: int)
     column = np.where(predicted[counted] < 0, num_classes, predicted[counted])
     pairs = np.bincount(truth[counted] * columns + column, minlength=num_classes * columns)
     return pairs.reshape(num_classes, columns)
+
+
+def _plain(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray, support: np.ndarray) -> np.ndarray:

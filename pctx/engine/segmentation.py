@@ -18,6 +18,7 @@ from torchmetrics import Metric
 from pctx.data.labels import LabelSet
 from pctx.data.loader import TrainingSet
 from pctx.data.prepare import Sample
+from pctx.engine.calibration import Calibration, CalibrationMetric
 from pctx.engine.losses import loss_of
 from pctx.engine.metrics import Scores, confusion_matrix
 from pctx.geometry.points import PointBatch
@@ -86,7 +87,9 @@ class SegmentationModule(pl.LightningModule):
         self.make_groups, self.make_optimizer, self.make_scheduler = groups, optimizer, scheduler
         self.seed = seed
         self.confusion = Confusion(len(labels))
+        self.calibration = CalibrationMetric()
         self.scores: Scores | None = None
+        self.temperature = 1.0
         self.bad_steps = 0
 
     def training_step(self, batch: PointBatch, batch_idx: int) -> Tensor | None:
@@ -152,11 +155,14 @@ class SegmentationModule(pl.LightningModule):
             self.log("val/loss", loss, on_epoch=True, batch_size=1, sync_dist=True)
         predicted = batch.spread(logits.argmax(dim=1))
         self.confusion.update(batch.label, predicted)
+        self.calibration.update(logits, label)
 
     def on_validation_epoch_end(self) -> None:
         """Log the means of all raw points seen."""
         self.scores = Scores(confusion=self.confusion.compute(), labels=self.labels)
         self.confusion.reset()
+        self.temperature = Calibration(**self.calibration.compute()).temperature
+        self.calibration.reset()
         self.log("val/miou", float(np.nan_to_num(self.scores.miou)), prog_bar=True)
         self.log("val/macc", float(np.nan_to_num(self.scores.macc)))
         self.log("val/oa", float(np.nan_to_num(self.scores.oa)))
