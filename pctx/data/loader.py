@@ -6,7 +6,7 @@ number of workers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +17,7 @@ from pctx.data.dataset import ScanDataset
 from pctx.data.features import FeatureSpec
 from pctx.data.labels import LabelSet
 from pctx.data.prepare import Sample, crop, prepare
-from pctx.data.transforms.protocol import Transform, apply
+from pctx.data.transforms.protocol import Step, apply
 from pctx.geometry.points import PointBatch, PointCloud, pack
 
 MAX_KEPT = 200
@@ -31,7 +31,7 @@ class Pipeline:
     dataset: ScanDataset
     grid_size: float
     features: FeatureSpec
-    augment: Mapping[str, Transform | None] = field(default_factory=dict)
+    augment: Mapping[str, Step | None] = field(default_factory=dict)
     max_points: int | None = None
 
     def __post_init__(self) -> None:
@@ -52,9 +52,15 @@ class Pipeline:
         """Whether training changes scans at all."""
         return any(step is not None for step in self.augment.values())
 
-    def training_points(self, scan: str, rng: np.random.Generator) -> PointBatch:
-        """Read, augment and prepare a scan."""
-        cloud = apply(self.augment, self.dataset.read(scan), rng)
+    def training_points(
+        self,
+        scan: str,
+        rng: np.random.Generator,
+        another: Callable[[np.random.Generator], str] | None = None,
+    ) -> PointBatch:
+        """Read, augment and prepare a scan; `another` names the scans that mixes add to it."""
+        draw = None if another is None else lambda rng: self.dataset.read(another(rng))
+        cloud = apply(self.augment, self.dataset.read(scan), rng, draw)
         return self._prepare(scan, cloud).points
 
     def _prepare(self, scan: str, cloud: PointCloud) -> Sample:
@@ -113,11 +119,18 @@ class TrainingSet(Dataset[PointBatch]):
         rng = np.random.default_rng([self.seed, 1, draw])
         points = self.kept.get(scan)
         if points is None:
-            points = self.pipeline.training_points(self.scans[scan], rng)
+            points = self.pipeline.training_points(
+                self.scans[scan], rng, lambda rng: self._another(scan, rng)
+            )
             if not self.pipeline.augments and len(self.kept) < MAX_KEPT:
                 self.kept[scan] = points
         max_points = self.pipeline.max_points
         return points if max_points is None else crop(points, max_points, rng)
+
+    def _another(self, scan: int, rng: np.random.Generator) -> str:
+        """Name any scan but the given one, if there is another."""
+        n = len(self.scans)
+        return self.scans[(scan + int(rng.integers(1, max(2, n)))) % n]
 
 
 class EvaluationSet(Dataset[Sample]):
