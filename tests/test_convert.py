@@ -73,13 +73,6 @@ def imported(golden, name, **changes):
     return import_published(weights, **{**options, "grid_size": grid_size, **changes})
 
 
-def plan_of(model, batch):
-    """One depth of the curves for all clouds, as in the released code."""
-    if not isinstance(model.backbone, PointTransformerV3):
-        return model.backbone.plan(batch)
-    return model.backbone.plan(batch, depth=int(batch.grid_coord.max() + 1).bit_length())
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize("name", FILES)
 def test_an_imported_model_has_the_published_logits(golden, tmp_path, name, dtype):
@@ -95,7 +88,7 @@ def test_an_imported_model_has_the_published_logits(golden, tmp_path, name, dtyp
         offsets=torch.tensor([0, *sample["input/offset"].tolist()]),
     )
     with torch.inference_mode():
-        logits = model(batch, plan_of(model, batch)).numpy()
+        logits = model(batch).numpy()
     reference = sample["out/logits" if dtype == torch.float32 else "f64/out/logits"]
     assert np.abs(logits - reference).max() <= NEAR[dtype]
 

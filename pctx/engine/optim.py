@@ -9,7 +9,6 @@ from typing import Any, Literal
 from torch import nn
 
 from pctx.models.segmentor import Segmentor
-from pctx.models.unet import UNet
 
 
 def parameter_groups(
@@ -33,8 +32,8 @@ def parameter_groups(
         lr: the rate where nothing else is said.
         lr_factors: a share of the rate by pattern, the first that is found; PTv3 is published with
             {blocks: 0.1}.
-        layer_decay: the share of each layer of a U-Net in the rate of the one nearer to the head
-            (see `depths_from_head`), for fine-tuning. (Clark et al., ELECTRA, 2020.)
+        layer_decay: the share of each layer in the rate of the one nearer to the head (see
+            `depths_from_head`), for fine-tuning. (Clark et al., ELECTRA, 2020.)
         decay: `matrices` leaves norms, biases and other vectors as they are; `all` lets them decay
             too, as the published recipes do.
         no_decay: patterns of parameters that do not decay.
@@ -44,8 +43,8 @@ def parameter_groups(
         inside the blocks, which `Muon` steps as matrices.
 
     Raises:
-        ValueError: a rate or share is not above 0, a pattern is in no name, nothing is left to
-            learn, or `layer_decay` is not 1 and the backbone has no U-Net.
+        ValueError: a rate or share is not above 0, a pattern is in no name, or nothing is left to
+            learn.
     """
     factors = dict(lr_factors or {})
     shares = {f"lr_factors.{pattern}": share for pattern, share in factors.items()}
@@ -77,26 +76,19 @@ def parameter_groups(
 
 
 def depths_from_head(model: Segmentor) -> dict[str, int]:
-    """Number the layers of a U-Net from the head, 0, back to the points; give each parameter's.
+    """Number the layers from the head, 0, back to the points; give each parameter's.
 
-    A layer is a stage of the decoder, fine to coarse, then what lies between the two sides, then a
-    stage of the encoder with the step down to it, coarse to fine. What comes before all stages is
-    the last layer.
-
-    Raises:
-        ValueError: the backbone has no U-Net.
+    The backbone says what a layer is (`Backbone.layers`): of a U-Net a stage of the decoder, what
+    lies between the two sides, or a stage of the encoder with the step down to it; of a plain
+    transformer a block. Layers without parameters do not count.
     """
-    unet = next((part for part in model.backbone.modules() if isinstance(part, UNet)), None)
-    if unet is None:
-        raise ValueError(
-            f"optim.layer_decay needs a backbone with a U-Net, and {type(model.backbone).__name__} "
-            "has none; leave it at 1"
-        )
-    bottom = [] if unet.bottom is None else [unet.bottom]
-    deep = zip(reversed(unet.encoder[1:]), reversed(unet.down), strict=True)
-    layers = [model.head, *unet.decoder, *bottom, *map(nn.ModuleList, deep), unet.encoder[0]]
-    depth = {p: number for number, layer in enumerate(layers) for p in layer.parameters()}
-    return {name: depth.get(p, len(layers)) for name, p in model.named_parameters()}
+    named = {parameter: name for name, parameter in model.named_parameters()}
+    depth: dict[str, int] = {}
+    for layer in [model.head, *reversed(model.backbone.layers())]:
+        number = len(set(depth.values()))
+        depth |= {named[p]: number for p in layer.parameters() if named[p] not in depth}
+    # What a backbone leaves out of its layers learns as slowly as the first.
+    return {name: depth.get(name, max(depth.values())) for name in named.values()}
 
 
 def _first(patterns: Sequence[str] | Mapping[str, float], name: str) -> str | None:

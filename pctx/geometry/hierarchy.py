@@ -23,6 +23,7 @@ from pctx.geometry.serialization import (
     serialize,
     shuffle_curves,
 )
+from pctx.geometry.tap_table import TapTable
 from pctx.geometry.window_parts import WindowParts
 from pctx.geometry.windows import Windows, curve_windows
 
@@ -38,8 +39,8 @@ class Level:
         windows: the partitions that the blocks take in turns; in PTv3 one a curve.
         window_parts: each of these, its windows sorted by how full they are.
         neighbors: the points around each point, for attention without windows.
-        kernel_maps: by kernel size.
-        strided_maps: to the next level, by kernel size.
+        kernel_maps: by kernel size; tables only in a settled plan, see `flat`.
+        strided_maps: to the next level, likewise.
         pooling: to the next level; None at the last.
         sampled: the rows that are the next level, where none are merged.
         nearest_coarse: the points of the next level near each point, to interpolate between.
@@ -52,8 +53,8 @@ class Level:
     windows: tuple[Windows, ...] = ()
     window_parts: tuple[WindowParts, ...] = ()
     neighbors: Neighborhood | None = None
-    kernel_maps: Mapping[int, KernelMap] = field(default_factory=dict)
-    strided_maps: Mapping[int, KernelMap] = field(default_factory=dict)
+    kernel_maps: Mapping[int, KernelMap | TapTable] = field(default_factory=dict)
+    strided_maps: Mapping[int, KernelMap | TapTable] = field(default_factory=dict)
     pooling: Pooling | None = None
     sampled: Int[Tensor, "m"] | None = None
     nearest_coarse: Neighborhood | None = None
@@ -62,7 +63,7 @@ class Level:
     @property
     def num_points(self) -> int:
         """The number of points of all clouds."""
-        return len(self.coord)
+        return self.coord.shape[0]
 
     def to(self, device: torch.device | str) -> Level:
         """Copy every tensor to a device."""
@@ -101,7 +102,8 @@ def serial_hierarchy(
     strides: Sequence[int],
     window_sizes: Sequence[int],
     kernel_sizes: Sequence[Sequence[int]],
-    depth: int | None = None,
+    depth: int | Int[Tensor, "1"] | None = None,
+    smallest: bool = False,
     generator: torch.Generator | None = None,
 ) -> Hierarchy:
     """Plan a U-Net over serialized points: windows a curve, kernel maps and pooling, a level each.
@@ -113,6 +115,8 @@ def serial_hierarchy(
         window_sizes: the largest window of each level.
         kernel_sizes: the kernel sizes that each level needs a map for.
         depth: levels of the curves for all clouds; by default each cloud's own.
+        smallest: cuts all clouds into windows no larger than the smallest cloud that has points at
+            their level, which costs a host sync each.
         generator: shuffles the curves, at each level anew; None keeps their order.
 
     Raises:
@@ -129,7 +133,9 @@ def serial_hierarchy(
         levels=tuple(
             replace(
                 level,
-                windows=curve_windows(serialization, window_size),
+                windows=curve_windows(
+                    serialization, _limited(window_size, level) if smallest else window_size
+                ),
                 kernel_maps=kernel_maps(level.grid_coord, level.offsets, sizes),
             )
             for (level, serialization), window_size, sizes in zip(
@@ -144,7 +150,7 @@ def serial_levels(
     *,
     curves: Sequence[str],
     strides: Sequence[int],
-    depth: int | None = None,
+    depth: int | Int[Tensor, "1"] | None = None,
     generator: torch.Generator | None = None,
 ) -> list[tuple[Level, Serialization]]:
     """Pool serialized points, level by level: bare levels, each with the order of its points.
@@ -171,3 +177,8 @@ def serial_levels(
         serialization = shuffled(coarser)
     last = Level(coord=coord, grid_coord=cells, offsets=serialization.offsets)
     return [*levels, (last, serialization)]
+
+
+def _limited(window_size: int, level: Level) -> int:
+    counts = level.offsets.diff()
+    return min([window_size, *counts[counts > 0].tolist()])

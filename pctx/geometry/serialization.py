@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
@@ -113,6 +114,13 @@ def serialize(
         depth=depth,
         seed=seed,
     )
+
+
+def shared_depth(grid_coord: Int[Tensor, "n 3"], offsets: Int[Tensor, "b+1"]) -> Int[Tensor, "1"]:
+    """Return one depth that serves all clouds, for `serialize`: that of the largest of them."""
+    largest = (cloud_maximum(grid_coord, offsets) - cloud_minimum(grid_coord, offsets)).amax(1)
+    deepest = bit_length(largest + 1).clamp(max=MAX_DEPTH)
+    return F.pad(deepest, (0, 1)).amax(0, keepdim=True)  # 0 where there are no clouds
 
 
 def coarsen(serialization: Serialization, stride: int) -> tuple[Serialization, Pooling]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pctx.geometry.hierarchy import Hierarchy
 from pctx.geometry.points import PointBatch
+from pctx.models.unet import UNet
 from pctx.nn.mlp import Linear
 
 
@@ -46,6 +47,19 @@ class Backbone(nn.Module, ABC):
         self, feat: Float[Tensor, "n in_channels"], hierarchy: Hierarchy
     ) -> Float[Tensor, "r out_channels"]:
         """Compute features along a plan of the same points."""
+
+    def layers(self) -> list[nn.Module]:
+        """List the parts in the order that features pass them, for learning rates that fall by it.
+
+        Here the children as they were registered, lists and U-Nets part by part.
+        """
+        found: list[nn.Module] = []
+        for part in self.children():
+            if isinstance(part, UNet):
+                found += part.layers()
+            else:
+                found += part if isinstance(part, nn.ModuleList) else [part]
+        return found
 
     def make_head(self, num_classes: int) -> nn.Module:
         """Make what turns this backbone's rows into class scores: linear, but where published so.

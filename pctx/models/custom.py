@@ -20,9 +20,16 @@ from pctx.geometry.hierarchy import Hierarchy, Level, serial_levels
 from pctx.geometry.kernel_map import kernel_maps
 from pctx.geometry.packed import batch_from_offsets, cloud_minimum
 from pctx.geometry.points import PointBatch
+from pctx.models.arguments import (
+    count_levels,
+    per_level,
+    require_curves,
+    require_entries,
+    require_numbers,
+)
 from pctx.models.backbone import Backbone
 from pctx.models.recipe import Alternate, Attention, Position, Recipe, Window
-from pctx.models.unet import Stage, UNet, require_entries, rising
+from pctx.models.unet import DecoderStage, Stage, UNet, rising
 from pctx.nn.block import TransformerBlock
 from pctx.nn.mlp import BATCH_NORM_MOMENTUM, BatchNorm, Linear
 from pctx.nn.position import ConditionalEncoding
@@ -78,8 +85,8 @@ class CustomTransformer(Backbone):
         checkpoint: keep the input of each block only, and compute it again in the backward.
 
     Raises:
-        ValueError: if choices do not go together, a width does not suit one, or the numbers a
-            level disagree in how many levels there are.
+        ValueError: if choices do not go together, a number makes no sense or does not suit one, or
+            the numbers a level disagree in how many levels there are.
     """
 
     def __init__(
@@ -111,9 +118,17 @@ class CustomTransformer(Backbone):
         checkpoint: bool = False,
     ):
         super().__init__()
-        count = len(channels)
-        sizes = (window_size,) * count if isinstance(window_size, int) else tuple(window_size)
-        require_entries(count, depths=depths, num_heads=num_heads, window_size=sizes)
+        count = count_levels(channels)
+        sizes = per_level(window_size, count)
+        require_numbers(
+            in_channels=in_channels,
+            mlp_ratio=mlp_ratio,
+            drop_path=drop_path,
+            norm_momentum=norm_momentum,
+        )
+        require_entries(
+            count, channels=channels, depths=depths, num_heads=num_heads, window_size=sizes
+        )
         require_entries(
             count - 1,
             strides=strides,
@@ -121,9 +136,7 @@ class CustomTransformer(Backbone):
             decoder_depths=decoder_depths,
             decoder_num_heads=decoder_num_heads,
         )
-        unknown = [curve for curve in curves if curve not in CURVES]
-        if unknown or not curves:
-            raise ValueError(f"curves must be some of {', '.join(CURVES)}; found {list(curves)}")
+        require_curves(curves)
         widths = [*decoder_channels, channels[-1]]
         self.in_channels, self.out_channels = in_channels, widths[0]
         self.curves, self.shuffle_curves = tuple(curves), shuffle_curves
@@ -170,7 +183,6 @@ class CustomTransformer(Backbone):
         encoder = [
             stage(*each) for each in zip(range(count), channels, num_heads, rates, strict=True)
         ]
-        widths = [*decoder_channels, channels[-1]]
         rates = [each[::-1] for each in rising(drop_path, decoder_depths)]
         decoder = [
             DecoderStage(
@@ -253,18 +265,3 @@ class Block(nn.Module):
         if self.encoding is not None:
             feat = feat + self.encoding(feat, level.kernel_maps[ENCODING_KERNEL])
         return self.block(feat, level.offsets, level)
-
-
-class DecoderStage(nn.Module):
-    """The coarser level's features joined to the encoder's, then a stage."""
-
-    def __init__(self, join: UnpoolJoin, stage: Stage):
-        super().__init__()
-        self.join, self.stage = join, stage
-
-    def forward(
-        self, feat: Float[Tensor, "m i"], skip: Float[Tensor, "n s"], level: Level
-    ) -> Float[Tensor, "n c"]:
-        """Join and run the blocks."""
-        assert level.pooling is not None
-        return self.stage(self.join(feat, skip, level.pooling).feat, level)

@@ -195,7 +195,7 @@ MODELS: Mapping[str, Model] = MappingProxyType(
         "ptv3_base": Model(backbone=PointTransformerV3),
         "ptv3_rpe": Model(
             backbone=PointTransformerV3,
-            arguments={"window_size": 128, "relative_position_bias": True},
+            arguments={"window_size": 128, "relative_position_bias": True, "flash": False},
         ),
         "ptv3_tiny": Model(backbone=PointTransformerV3, arguments=_TINY_V3),
         "swin3d": Model(backbone=Swin3D),

@@ -14,11 +14,11 @@ from pctx.models.octformer import OctFormer
 from pctx.models.point_transformer_v1 import PointTransformerV1
 from pctx.models.point_transformer_v2 import PointTransformerV2
 from pctx.models.point_transformer_v3 import PointTransformerV3
-from pctx.models.published import ptv3_name
 from pctx.models.published_litept import litept_name
 from pctx.models.published_octformer import from_octree_axes, octformer_name, to_octree_axes
 from pctx.models.published_v1 import ptv1_name
 from pctx.models.published_v2 import ptv2_name
+from pctx.models.published_v3 import ptv3_name
 
 Axes = Callable[[str, Tensor], Tensor]
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from itertools import pairwise
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -22,20 +21,25 @@ from pctx.geometry.kernel_map import kernel_maps
 from pctx.geometry.packed import batch_from_offsets, cloud_minimum, segment_mean
 from pctx.geometry.points import PointBatch
 from pctx.geometry.pooling import stride_pooling
-from pctx.geometry.serialization import serialize, shuffle_curves
-from pctx.geometry.sorting import bit_length
+from pctx.geometry.serialization import serialize, shared_depth, shuffle_curves
 from pctx.geometry.windows import Windows, curve_windows
+from pctx.models.arguments import (
+    count_levels,
+    per_level,
+    require_curves,
+    require_entries,
+    require_numbers,
+)
 from pctx.models.backbone import Backbone
-from pctx.models.unet import Stage, UNet, require_entries, rising
+from pctx.models.unet import DecoderStage, Stage, UNet, rising
 from pctx.nn.block import TransformerBlock
-from pctx.nn.mlp import BATCH_NORM_MOMENTUM, BatchNorm
+from pctx.nn.mlp import BATCH_NORM_MOMENTUM
 from pctx.nn.position import ConditionalEncoding
 from pctx.nn.relative import ROTARY_BASE
 from pctx.nn.resample import PoolDown, UnpoolJoin
 from pctx.nn.rotary_attention import RotaryWindowAttention
-from pctx.nn.sparse_conv import SubmanifoldConv3d
+from pctx.nn.stem import STEM_KERNEL, ConvStem
 
-STEM_KERNEL = 5
 BLOCK_KERNEL = 3
 
 KINDS = ("convolution", "attention", "both")
@@ -62,6 +66,7 @@ class LitePT(Backbone):
         decoder_num_heads: of each decoder stage.
         window_size: the largest number of points in a window; one number, or one a level.
         rotary_base: of the rotary encoding's frequencies; one number, or one a level.
+        decoder_rotary_base: likewise, in the decoder; one number, or one a level but the coarsest.
         mlp_ratio: hidden channels of a block's MLP over its channels.
         qkv_bias: whether query, key and value have biases.
         pre_norm: layer norm before attention and MLP; else after their residual sums.
@@ -75,8 +80,8 @@ class LitePT(Backbone):
             A cloud by itself is the same either way.
 
     Raises:
-        ValueError: if the numbers a level disagree in how many levels there are, or if there is no
-            such curve or kind.
+        ValueError: if a number makes no sense, the numbers a level disagree in how many levels
+            there are, or there is no such curve or kind.
     """
 
     def __init__(
@@ -96,6 +101,7 @@ class LitePT(Backbone):
         decoder_num_heads: Sequence[int] = (4, 4, 8, 14),
         window_size: int | Sequence[int] = 1024,
         rotary_base: float | Sequence[float] = ROTARY_BASE,
+        decoder_rotary_base: float | Sequence[float] = ROTARY_BASE,
         mlp_ratio: float = 4.0,
         qkv_bias: bool = True,
         pre_norm: bool = True,
@@ -105,14 +111,20 @@ class LitePT(Backbone):
         published: bool = False,
     ):
         super().__init__()
-        count = len(channels)
-        sizes = [window_size] * count if isinstance(window_size, int) else list(window_size)
-        bases = list(rotary_base) if isinstance(rotary_base, Sequence) else [rotary_base] * count
-        require_entries(count, depths=depths, kinds=kinds, num_heads=num_heads)
+        count = count_levels(channels)
+        sizes, bases = per_level(window_size, count), per_level(rotary_base, count)
+        up_bases = per_level(decoder_rotary_base, count - 1)
+        require_numbers(
+            in_channels=in_channels,
+            mlp_ratio=mlp_ratio,
+            drop_path=drop_path,
+            norm_momentum=norm_momentum,
+        )
+        require_entries(count, channels=channels, depths=depths, kinds=kinds, num_heads=num_heads)
         require_entries(count, window_size=sizes, rotary_base=bases)
         require_entries(count - 1, strides=strides)
         if encoder_only:
-            decoder_depths = ()
+            decoder_channels, decoder_depths, decoder_kinds, decoder_num_heads = (), (), (), ()
         else:
             require_entries(
                 count - 1,
@@ -120,24 +132,27 @@ class LitePT(Backbone):
                 decoder_depths=decoder_depths,
                 decoder_kinds=decoder_kinds,
                 decoder_num_heads=decoder_num_heads,
+                decoder_rotary_base=up_bases,
             )
-        _require_names("curves", curves, CURVES)
-        _require_names("kinds", [*kinds, *decoder_kinds], KINDS)
-        self.in_channels = in_channels
-        self.out_channels = channels[-1] if encoder_only else decoder_channels[0]
+        require_curves(curves)
+        _require_kinds(kinds=kinds, decoder_kinds=decoder_kinds)
+        widths = [*decoder_channels, channels[-1]]
+        self.in_channels, self.out_channels = in_channels, widths[0]
         self.out_level = count - 1 if encoder_only else 0
         self.curves, self.shuffle_curves = tuple(curves), shuffle_curves
-        self.strides, self.window_sizes, self.published = tuple(strides), tuple(sizes), published
+        self.strides, self.window_sizes, self.published = tuple(strides), sizes, published
 
         self.kinds = [{kind} if depth else set() for kind, depth in zip(kinds, depths, strict=True)]
         for level, depth in enumerate(decoder_depths):
             self.kinds[level] |= {decoder_kinds[level]} if depth else set()
 
-        def stage(level: int, kind: str, width: int, heads: int, drops: Sequence[float]) -> Stage:
+        def stage(
+            kind: str, width: int, heads: int, rotary_base: float, drops: Sequence[float]
+        ) -> Stage:
             def transformer(drop: float) -> TransformerBlock:
                 return TransformerBlock(
                     width,
-                    RotaryWindowAttention(width, heads, qkv_bias=qkv_bias, base=bases[level]),
+                    RotaryWindowAttention(width, heads, qkv_bias=qkv_bias, base=rotary_base),
                     norm="pre" if pre_norm else "post",
                     mlp_ratio=mlp_ratio,
                     drop_path=drop,
@@ -153,19 +168,20 @@ class LitePT(Backbone):
                 for i, drop in enumerate(drops)
             )
 
-        self.stem = Stem(in_channels, channels[0], norm_momentum)
+        self.stem = ConvStem(in_channels, channels[0], norm_momentum)
         drops = rising(drop_path, depths)
         encoder = [
-            stage(*each)
-            for each in zip(range(count), kinds, channels, num_heads, drops, strict=True)
+            stage(*each) for each in zip(kinds, channels, num_heads, bases, drops, strict=True)
         ]
-        decoder = []
-        widths = [*decoder_channels, channels[-1]]
-        for level, rates in enumerate(rising(drop_path, decoder_depths)):
-            width, kind, heads = widths[level], decoder_kinds[level], decoder_num_heads[level]
-            join = UnpoolJoin(widths[level + 1], channels[level], width, norm_momentum)
-            # The deepest block of a stage comes first, on the way up.
-            decoder.append(DecoderStage(join, stage(level, kind, width, heads, rates[::-1])))
+        # The deepest block of a stage comes first, on the way up.
+        up_drops = [rates[::-1] for rates in rising(drop_path, decoder_depths)]
+        stages = map(stage, decoder_kinds, decoder_channels, decoder_num_heads, up_bases, up_drops)
+        decoder = [
+            DecoderStage(UnpoolJoin(below, beside, width, norm_momentum), blocks)
+            for below, beside, width, blocks in zip(
+                widths[1:], channels, decoder_channels, stages, strict=False
+            )
+        ]
         down = [PoolDown(a, b, norm_momentum) for a, b in pairwise(channels)]
         self.unet = UNet(encoder, down, decoder)
 
@@ -205,10 +221,7 @@ class LitePT(Backbone):
     def _cut(
         self, cells: Tensor, offsets: Tensor, window_size: int, generator: torch.Generator | None
     ) -> tuple[Windows, ...]:
-        depth = None
-        if self.published:
-            largest = F.pad(cells.flatten(), (0, 1)).amax()  # 0 where there are no points
-            depth = bit_length(largest[None] + 1)
+        depth = shared_depth(cells, offsets) if self.published else None
         serialization = serialize(cells, offsets, self.curves, depth)
         if generator is not None and self.shuffle_curves:
             serialization = shuffle_curves(serialization, generator)
@@ -217,19 +230,6 @@ class LitePT(Backbone):
     def forward(self, feat: Float[Tensor, "n i"], hierarchy: Hierarchy) -> Float[Tensor, "r c"]:
         """Compute features along a plan."""
         return self.unet(self.stem(feat, hierarchy.levels[0]), hierarchy)
-
-
-class Stem(nn.Module):
-    """Submanifold convolution, batch norm, GELU."""
-
-    def __init__(self, in_channels: int, channels: int, norm_momentum: float):
-        super().__init__()
-        self.conv = SubmanifoldConv3d(in_channels, channels, STEM_KERNEL, bias=False)
-        self.norm = BatchNorm(channels, momentum=norm_momentum)
-
-    def forward(self, feat: Float[Tensor, "n i"], level: Level) -> Float[Tensor, "n c"]:
-        """Embed the points' channels."""
-        return F.gelu(self.norm(self.conv(feat, level.kernel_maps[STEM_KERNEL])))
 
 
 class Block(nn.Module):
@@ -263,21 +263,7 @@ class Block(nn.Module):
         return self.transformer(feat, level.offsets, level.grid_coord, windows)
 
 
-class DecoderStage(nn.Module):
-    """The coarser level's features joined to the encoder's, then blocks."""
-
-    def __init__(self, join: UnpoolJoin, stage: Stage):
-        super().__init__()
-        self.join, self.stage = join, stage
-
-    def forward(
-        self, feat: Float[Tensor, "m i"], skip: Float[Tensor, "n s"], level: Level
-    ) -> Float[Tensor, "n c"]:
-        """Join and run the blocks."""
-        assert level.pooling is not None
-        return self.stage(self.join(feat, skip, level.pooling).feat, level)
-
-
-def _require_names(argument: str, names: Sequence[str], known: Sequence[str]) -> None:
-    if not names or not set(names) <= set(known):
-        raise ValueError(f"{argument} must be some of {', '.join(known)}; found {list(names)}")
+def _require_kinds(**kinds: Sequence[str]) -> None:
+    for name, found in kinds.items():
+        if not set(found) <= set(KINDS):
+            raise ValueError(f"{name} must be of {', '.join(KINDS)}; found {list(found)}")

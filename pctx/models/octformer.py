@@ -21,9 +21,10 @@ from pctx.geometry.octree import cube_leaves, octree_levels, parent_maps, voxel_
 from pctx.geometry.packed import segment_mean
 from pctx.geometry.points import PointBatch
 from pctx.geometry.windows import Windows, octree_windows
+from pctx.models.arguments import count_levels, require_entries, require_numbers
 from pctx.models.backbone import Backbone
 from pctx.models.head import HiddenHead
-from pctx.models.unet import Stage, require_entries, rising
+from pctx.models.unet import Stage, rising
 from pctx.nn.attention import WindowAttention
 from pctx.nn.block import TransformerBlock
 from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, Linear
@@ -65,7 +66,8 @@ class OctFormer(Backbone):
             translations by whole voxels change nothing, and cuts each cloud by itself.
 
     Raises:
-        ValueError: if the numbers a stage disagree in how many stages there are.
+        ValueError: if a number makes no sense, or the numbers a stage disagree in how many stages
+            there are.
     """
 
     def __init__(
@@ -87,12 +89,30 @@ class OctFormer(Backbone):
         published: bool = False,
     ):
         super().__init__()
-        require_entries(len(channels), depths=depths, num_heads=num_heads)
+        count = count_levels(channels)
+        require_numbers(
+            in_channels=in_channels,
+            window_size=window_size,
+            dilation=dilation,
+            stem_levels=stem_levels,
+            pyramid_channels=pyramid_channels,
+            mlp_ratio=mlp_ratio,
+            drop_path=drop_path,
+            norm_eps=norm_eps,
+            octree_depth=octree_depth,
+            octree_scale=octree_scale,
+        )
+        require_entries(count, channels=channels, depths=depths, num_heads=num_heads)
+        if channels[0] < 2**stem_levels:
+            raise ValueError(
+                f"channels must begin with at least 2**stem_levels = {2**stem_levels}, as the stem "
+                f"doubles them a level; found {list(channels)}"
+            )
         self.in_channels, self.out_channels = in_channels, pyramid_channels
         self.window_size, self.dilations = window_size, (1, dilation)
         self.stem_levels, self.published = stem_levels, published
         self.octree_depth, self.octree_scale = octree_depth, octree_scale
-        self.joins = tuple(range(1 + stem_levels, stem_levels + len(channels)))  # the pyramid
+        self.joins = tuple(range(1 + stem_levels, stem_levels + count))  # the pyramid
 
         def stage(width: int, heads: int, drops: Sequence[float]) -> Stage:
             return Stage(
@@ -175,6 +195,15 @@ class OctFormer(Backbone):
         for up, level in zip(self.up, reversed(nodes[: self.stem_levels]), strict=True):
             feat = up(feat, level.strided_maps[KERNEL])
         return unpool(feat, points.pooling)
+
+    def layers(self) -> list[nn.Module]:
+        """List the parts from the points on: stem, stages with the steps to them, and the way back.
+
+        See `Backbone.layers`.
+        """
+        first, *coarser = self.stages
+        down = map(nn.ModuleList, zip(self.down, coarser, strict=True))
+        return [self.stem, first, *down, self.pyramid, *self.up]
 
     def make_head(self, num_classes: int) -> nn.Module:
         """Make the published head, of two layers."""

@@ -22,9 +22,10 @@ from pctx.geometry.neighbors import knn
 from pctx.geometry.packed import batch_from_offsets, segment_mean
 from pctx.geometry.points import PointBatch
 from pctx.geometry.sampling import farthest_points, strided_counts
+from pctx.models.arguments import count_levels, per_level, require_entries, require_numbers
 from pctx.models.backbone import Backbone
 from pctx.models.head import HiddenHead
-from pctx.models.unet import Stage, UNet, require_entries
+from pctx.models.unet import DecoderStage, Stage, UNet
 from pctx.nn import backend
 from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, Linear, LinearNormReLU
 from pctx.nn.resample import interpolate
@@ -56,7 +57,8 @@ class PointTransformerV1(Backbone):
             decides nothing.
 
     Raises:
-        ValueError: if the numbers a level disagree in how many levels there are.
+        ValueError: if a number makes no sense, or the numbers a level disagree in how many levels
+            there are.
     """
 
     def __init__(
@@ -73,9 +75,11 @@ class PointTransformerV1(Backbone):
         published: bool = False,
     ):
         super().__init__()
-        count = len(channels)
-        near = (num_neighbors,) * count if isinstance(num_neighbors, int) else tuple(num_neighbors)
-        require_entries(count, depths=depths, decoder_depths=decoder_depths, num_neighbors=near)
+        count = count_levels(channels)
+        near = per_level(num_neighbors, count)
+        require_numbers(in_channels=in_channels, share_channels=share_channels)
+        require_entries(count, channels=channels, depths=depths)
+        require_entries(count, decoder_depths=decoder_depths, num_neighbors=near)
         require_entries(count - 1, strides=strides)
         self.in_channels, self.out_channels = in_channels, channels[0]
         self.num_neighbors, self.strides = near, tuple(strides)
@@ -242,20 +246,6 @@ class TransitionUp(nn.Module):
         """Bring coarse rows to the points of a level."""
         assert level.nearest_coarse is not None
         return self.skip(skip) + interpolate(self.up(feat), level.nearest_coarse)
-
-
-class DecoderStage(nn.Module):
-    """A transition up, then a stage."""
-
-    def __init__(self, join: TransitionUp, stage: Stage):
-        super().__init__()
-        self.join, self.stage = join, stage
-
-    def forward(
-        self, feat: Float[Tensor, "m i"], skip: Float[Tensor, "n c"], level: Level
-    ) -> Float[Tensor, "n c"]:
-        """Join and run the blocks."""
-        return self.stage(self.join(feat, skip, level), level)
 
 
 class Bottom(nn.Module):

@@ -23,9 +23,10 @@ from pctx.geometry.neighbors import knn
 from pctx.geometry.packed import segment_mean
 from pctx.geometry.points import PointBatch
 from pctx.geometry.pooling import Pooling, voxel_pooling
+from pctx.models.arguments import count_levels, per_level, require_entries, require_numbers
 from pctx.models.backbone import Backbone
 from pctx.models.head import HiddenHead
-from pctx.models.unet import Stage, UNet, require_entries, rising
+from pctx.models.unet import DecoderStage, Stage, UNet, rising
 from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, DropPath, Linear, LinearNormReLU
 from pctx.nn.resample import interpolate, pool_max, unpool
 from pctx.nn.vector_attention import GroupedVectorAttention
@@ -68,8 +69,8 @@ class PointTransformerV2(Backbone):
             missing neighbours take no part, and the order of rows decides nothing.
 
     Raises:
-        ValueError: if the numbers a level disagree in how many levels there are, unpooling or
-            encoding is unknown, or grid_size is not above 0.
+        ValueError: if a number makes no sense, the numbers a level disagree in how many levels
+            there are, or unpooling or encoding is unknown.
     """
 
     def __init__(
@@ -95,12 +96,11 @@ class PointTransformerV2(Backbone):
         published: bool = False,
     ):
         super().__init__()
-        count = len(channels)
-        near, decoder_near = (
-            (k,) * entries if isinstance(k, int) else tuple(k)
-            for k, entries in ((num_neighbors, count), (decoder_num_neighbors, count - 1))
-        )
-        require_entries(count, depths=depths, groups=groups, num_neighbors=near)
+        count = count_levels(channels)
+        near = per_level(num_neighbors, count)
+        decoder_near = per_level(decoder_num_neighbors, count - 1)
+        require_numbers(in_channels=in_channels, drop_path=drop_path)
+        require_entries(count, channels=channels, depths=depths, groups=groups, num_neighbors=near)
         require_entries(
             count - 1,
             cell_sizes=cell_sizes,
@@ -111,9 +111,10 @@ class PointTransformerV2(Backbone):
         )
         if unpooling not in ("map", "interpolation"):
             raise ValueError(f"unpooling must be map or interpolation, found {unpooling}")
-        if grid_size is not None and not grid_size > 0:
-            raise ValueError(f"grid_size must be above 0 metres, found {grid_size}")
-        self.in_channels, self.out_channels = in_channels, decoder_channels[0]
+        if grid_size is not None:
+            require_numbers(grid_size=grid_size)
+        widths = [*decoder_channels, channels[-1]]
+        self.in_channels, self.out_channels = in_channels, widths[0]
         self.most_neighbors = [*map(max, near, decoder_near), near[-1]]
         self.cell_sizes, self.grid_size = tuple(cell_sizes), grid_size
         self.interpolates, self.published = unpooling == "interpolation", published
@@ -133,7 +134,7 @@ class PointTransformerV2(Backbone):
         # The patch embedding drops nothing, as released.
         rates = [[0.0] * depths[0], *rising(drop_path, depths[1:])]
         up_rates = rising(drop_path, decoder_depths)
-        joins = map(Unpool, [*decoder_channels[1:], channels[-1]], channels, decoder_channels)
+        joins = map(Unpool, widths[1:], channels, decoder_channels)
         stages = map(stage, decoder_channels, decoder_groups, decoder_near, up_rates)
         self.stem = LinearNormReLU(in_channels, channels[0], bias=False)
         self.unet = UNet(
@@ -256,17 +257,3 @@ class Unpool(nn.Module):
             return interpolate(coarse, level.nearest_coarse) + self.skip(skip)
         assert level.pooling is not None
         return unpool(coarse, level.pooling) + self.skip(skip)
-
-
-class DecoderStage(nn.Module):
-    """Unpooling, then a stage."""
-
-    def __init__(self, join: Unpool, stage: Stage):
-        super().__init__()
-        self.join, self.stage = join, stage
-
-    def forward(
-        self, feat: Float[Tensor, "m i"], skip: Float[Tensor, "n s"], level: Level
-    ) -> Float[Tensor, "n c"]:
-        """Join and run the blocks."""
-        return self.stage(self.join(feat, skip, level), level)

@@ -12,23 +12,29 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from pctx.geometry.curves import CURVES
 from pctx.geometry.hierarchy import Hierarchy, Level, serial_hierarchy
 from pctx.geometry.points import PointBatch
+from pctx.geometry.serialization import shared_depth
+from pctx.models.arguments import (
+    count_levels,
+    per_level,
+    require_curves,
+    require_entries,
+    require_numbers,
+)
 from pctx.models.backbone import Backbone
-from pctx.models.unet import Stage, UNet, require_entries, rising
+from pctx.models.unet import Stage, UNet, rising
 from pctx.nn.attention import WindowAttention
-from pctx.nn.mlp import BATCH_NORM_MOMENTUM, MLP, BatchNorm, DropPath
+from pctx.nn.mlp import BATCH_NORM_MOMENTUM, MLP, DropPath
 from pctx.nn.position import ConditionalEncoding
 from pctx.nn.relative import RelativePositionBias
 from pctx.nn.resample import PoolDown, UnpoolJoin
-from pctx.nn.sparse_conv import SubmanifoldConv3d
+from pctx.nn.stem import STEM_KERNEL, ConvStem
 
-STEM_KERNEL = 5
 ENCODING_KERNEL = 3
 
 
@@ -58,11 +64,17 @@ class PointTransformerV3(Backbone):
         norm_momentum: share of a batch in the running statistics of the batch norms; a training of
             a few hundred steps wants 0.1.
         encoder_only: leaves the decoder out; `forward` then gives rows of the coarsest level.
-        published: the first encoding convolution of a decoder stage reads the encoder's branch
-            alone, as the released code does and its weights expect; False reads the joined sum.
+        published: does as the released code does and its weights expect: one depth of the curves
+            for all clouds, so that a cloud's order along Hilbert curves depends on its batch, and
+            the first encoding convolution of a decoder stage reads the encoder's branch alone. By
+            default each cloud has its own depth, and that convolution reads the joined sum.
+        flash: where `published`, as the released code with flash attention, which lets each cloud
+            have its own windows. Without it, as a relative position bias asks of it, no window is
+            larger than the smallest cloud of the batch at its level.
 
     Raises:
-        ValueError: if the numbers a level disagree in how many levels there are.
+        ValueError: if a number makes no sense, or the numbers a level disagree in how many levels
+            there are.
     """
 
     def __init__(
@@ -86,28 +98,38 @@ class PointTransformerV3(Backbone):
         drop_path: float = 0.3,
         norm_momentum: float = BATCH_NORM_MOMENTUM,
         encoder_only: bool = False,
-        published: bool = True,
+        published: bool = False,
+        flash: bool = True,
     ):
         super().__init__()
-        count = len(channels)
-        sizes = (window_size,) * count if isinstance(window_size, int) else tuple(window_size)
-        require_entries(count, depths=depths, num_heads=num_heads, window_size=sizes)
+        count = count_levels(channels)
+        sizes = per_level(window_size, count)
+        require_numbers(
+            in_channels=in_channels,
+            mlp_ratio=mlp_ratio,
+            drop_path=drop_path,
+            norm_momentum=norm_momentum,
+        )
+        require_entries(
+            count, channels=channels, depths=depths, num_heads=num_heads, window_size=sizes
+        )
         require_entries(count - 1, strides=strides)
-        if not encoder_only:
+        if encoder_only:
+            decoder_channels, decoder_depths, decoder_num_heads = (), (), ()
+        else:
             require_entries(
                 count - 1,
                 decoder_channels=decoder_channels,
                 decoder_depths=decoder_depths,
                 decoder_num_heads=decoder_num_heads,
             )
-        unknown = [curve for curve in curves if curve not in CURVES]
-        if unknown or not curves:
-            raise ValueError(f"curves must be some of {', '.join(CURVES)}; found {list(curves)}")
-        self.in_channels = in_channels
-        self.out_channels = channels[-1] if encoder_only else decoder_channels[0]
+        require_curves(curves)
+        widths = [*decoder_channels, channels[-1]]
+        self.in_channels, self.out_channels = in_channels, widths[0]
         self.out_level = count - 1 if encoder_only else 0
         self.curves, self.shuffle_curves = tuple(curves), shuffle_curves
         self.strides, self.window_sizes = tuple(strides), sizes
+        self.published, self.flash = published, flash
 
         def stage(level: int, width: int, heads: int, drops: Sequence[float]) -> list[Block]:
             return [
@@ -125,7 +147,7 @@ class PointTransformerV3(Backbone):
                 for i, drop in enumerate(drops)
             ]
 
-        self.stem = Stem(in_channels, channels[0], norm_momentum)
+        self.stem = ConvStem(in_channels, channels[0], norm_momentum)
         encoder = [
             Stage(stage(*each))
             for each in zip(
@@ -133,14 +155,12 @@ class PointTransformerV3(Backbone):
             )
         ]
         decoder = []
-        if not encoder_only:
-            widths = [*decoder_channels, channels[-1]]
-            drops = rising(drop_path, decoder_depths)
-            for level, heads in enumerate(decoder_num_heads):
-                join = UnpoolJoin(widths[level + 1], channels[level], widths[level], norm_momentum)
-                # The deepest block of a stage comes first, on the way up.
-                blocks = stage(level, widths[level], heads, drops[level][::-1])
-                decoder.append(DecoderStage(join, blocks, published=published))
+        for level, drops in enumerate(rising(drop_path, decoder_depths)):
+            width, heads = widths[level], decoder_num_heads[level]
+            join = UnpoolJoin(widths[level + 1], channels[level], width, norm_momentum)
+            # The deepest block of a stage comes first, on the way up.
+            blocks = stage(level, width, heads, drops[::-1])
+            decoder.append(DecoderStage(join, blocks, published=published))
         self.unet = UNet(
             encoder, [PoolDown(a, b, norm_momentum) for a, b in pairwise(channels)], decoder
         )
@@ -157,8 +177,11 @@ class PointTransformerV3(Backbone):
             points: the packed clouds.
             generator: shuffles the curves at every level, if the model shuffles at all.
             depth: levels of the curves for all clouds; by default each cloud's own, so that a
-                cloud's result does not depend on the others.
+                cloud's result does not depend on the others, or what `published` says.
         """
+        shared = None
+        if self.published:
+            shared = shared_depth(points.grid_coord, points.offsets)
         kernels = [(STEM_KERNEL, ENCODING_KERNEL)] + [(ENCODING_KERNEL,)] * len(self.strides)
         return serial_hierarchy(
             points,
@@ -166,26 +189,14 @@ class PointTransformerV3(Backbone):
             strides=self.strides,
             window_sizes=self.window_sizes,
             kernel_sizes=kernels,
-            depth=depth,
+            depth=shared if depth is None else depth,
+            smallest=self.published and not self.flash,
             generator=generator if self.shuffle_curves else None,
         )
 
     def forward(self, feat: Float[Tensor, "n i"], hierarchy: Hierarchy) -> Float[Tensor, "r c"]:
         """Compute features along a plan."""
         return self.unet(self.stem(feat, hierarchy.levels[0]), hierarchy)
-
-
-class Stem(nn.Module):
-    """Submanifold convolution, batch norm, GELU."""
-
-    def __init__(self, in_channels: int, channels: int, norm_momentum: float):
-        super().__init__()
-        self.conv = SubmanifoldConv3d(in_channels, channels, STEM_KERNEL, bias=False)
-        self.norm = BatchNorm(channels, momentum=norm_momentum)
-
-    def forward(self, feat: Float[Tensor, "n i"], level: Level) -> Float[Tensor, "n c"]:
-        """Embed the points' channels."""
-        return F.gelu(self.norm(self.conv(feat, level.kernel_maps[STEM_KERNEL])))
 
 
 class Block(nn.Module):
@@ -260,8 +271,7 @@ class DecoderStage(nn.Module):
         self, feat: Float[Tensor, "m i"], skip: Float[Tensor, "n s"], level: Level
     ) -> Float[Tensor, "n c"]:
         """Join and run the blocks."""
-        assert level.pooling is not None
-        joined = self.join(feat, skip, level.pooling)
+        joined = self.join.both(feat, skip, level)
         feat = joined.feat
         for i, block in enumerate(self.blocks):
             feat = block(feat, level, joined.skip if self.published and i == 0 else None)

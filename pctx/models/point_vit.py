@@ -22,6 +22,7 @@ from pctx.geometry.packed import segment_mean
 from pctx.geometry.points import PointBatch
 from pctx.geometry.pooling import Pooling, stride_pooling
 from pctx.geometry.windows import global_windows
+from pctx.models.arguments import require_numbers
 from pctx.models.backbone import Backbone
 from pctx.models.unet import rising
 from pctx.nn.attention import WindowAttention
@@ -80,8 +81,16 @@ class PointViT(Backbone):
         checkpoint: bool = False,
     ):
         super().__init__()
-        if patch_edge < 2:
-            raise ValueError(f"patch_edge must be at least 2 voxels, found {patch_edge}")
+        require_numbers(
+            in_channels=in_channels,
+            channels=channels,
+            depth=depth,
+            num_heads=num_heads,
+            patch_edge=patch_edge,
+            point_channels=point_channels,
+            mlp_ratio=mlp_ratio,
+            drop_path=drop_path,
+        )
         if position not in ("sinusoidal", "coordinate_mlp"):
             raise ValueError(f"position must be sinusoidal or coordinate_mlp, found {position!r}")
         self.in_channels, self.out_channels = in_channels, point_channels
@@ -137,6 +146,11 @@ class PointViT(Backbone):
         for block in self.blocks:
             hidden = block(hidden, patches.offsets, patches.windows[0])  # equations 2 and 3
         return self.back(self.norm(hidden), points, level)  # equation 4, for every patch
+
+    def layers(self) -> list[nn.Module]:
+        """List what makes the patches, the blocks, and the way back; see `Backbone.layers`."""
+        embedding = nn.ModuleList([self.points, self.patches, self.position])
+        return [embedding, *self.blocks, nn.ModuleList([self.norm, self.back])]
 
 
 class PointEmbedding(nn.Module):

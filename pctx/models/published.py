@@ -8,53 +8,6 @@ from typing import NamedTuple, TypeVar
 
 Weight = TypeVar("Weight")
 
-_BLOCK_V3 = {
-    "encoding.conv": "cpe.0",
-    "encoding.linear": "cpe.1",
-    "encoding.norm": "cpe.2",
-    "norm1": "norm1.0",
-    "attention.qkv": "attn.qkv",
-    "attention.proj": "attn.proj",
-    "norm2": "norm2.0",
-    "mlp.fc1": "mlp.0.fc1",
-    "mlp.fc2": "mlp.0.fc2",
-}
-_JOIN_V3 = {
-    "up.linear": "proj.0",
-    "up.norm": "proj.1",
-    "skip.linear": "proj_skip.0",
-    "skip.norm": "proj_skip.1",
-}
-_DOWN_V3 = {"linear": "proj", "norm": "norm.0"}
-
-
-def ptv3_name(own: str) -> str:
-    """Return the published name (Pointcept's PT-v3m1 in its segmentor) of a weight of ours.
-
-    Raises:
-        ValueError: if a PTv3 segmentor has no weight of that name.
-    """
-    part, _, leaf = own.rpartition(".")
-    if part == "head":
-        return f"seg_head.{leaf}"
-    if part in ("backbone.stem.conv", "backbone.stem.norm"):
-        return f"backbone.embedding.{part[9:]}.{leaf}"
-    found = re.fullmatch(r"backbone\.unet\.(encoder|decoder)\.(\d+)\.blocks\.(\d+)\.(.+)", part)
-    if found:
-        side, stage, block, inner = found.groups()
-        home = f"backbone.{side[:3]}.{side[:3]}{stage}.block{block}"
-        if (inner, leaf) == ("relative_bias", "table"):
-            return f"{home}.attn.rpe.rpe_table"
-        if inner in _BLOCK_V3:
-            return f"{home}.{_BLOCK_V3[inner]}.{leaf}"
-    found = re.fullmatch(r"backbone\.unet\.down\.(\d+)\.(.+)", part)
-    if found and found[2] in _DOWN_V3:
-        return f"backbone.enc.enc{int(found[1]) + 1}.down.{_DOWN_V3[found[2]]}.{leaf}"
-    found = re.fullmatch(r"backbone\.unet\.decoder\.(\d+)\.join\.(.+)", part)
-    if found and found[2] in _JOIN_V3:
-        return f"backbone.dec.dec{found[1]}.up.{_JOIN_V3[found[2]]}.{leaf}"
-    raise ValueError(f"a PTv3 segmentor has no weight named {own!r}")
-
 
 class Home(NamedTuple):
     """Where a part of a model has its published weights.
@@ -93,7 +46,7 @@ def from_published(
     Args:
         weights: by published name.
         own: every name of our model's state dict.
-        name: the published name of one of ours, as `ptv3_name`.
+        name: the published name of one of ours, as `published_v3.ptv3_name`.
 
     Raises:
         ValueError: if a weight of ours is missing there, or one there is not ours.

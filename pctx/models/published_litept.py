@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
-from pctx.models.published import Home, name_at_home
+from pctx.models.published import name_at_home
+from pctx.models.published_v3 import unet_homes
 
-_STEM = {"conv": "conv", "norm": "norm"}
-_BLOCK = {
-    "convolution.conv": "conv.0",
-    "convolution.linear": "conv.1",
-    "convolution.norm": "conv.2",
-    "norm": "norm0.0",
-    "transformer.norm1": "norm1.0",
-    "transformer.mixer.attention.qkv": "attn.qkv",
-    "transformer.mixer.attention.proj": "attn.proj",
-    "transformer.norm2": "norm2.0",
-    "transformer.mlp.fc1": "mlp.0.fc1",
-    "transformer.mlp.fc2": "mlp.0.fc2",
-}
-_DOWN = {"linear": "proj", "norm": "norm.0"}
-_JOIN = {
-    "up.linear": "proj.0",
-    "up.norm": "proj.1",
-    "skip.linear": "proj_skip.0",
-    "skip.norm": "proj_skip.1",
-}
-_UNET = r"backbone\.unet"
-_HOMES = (
-    Home(r"backbone\.stem\.(.+)", lambda: "backbone.embedding.stem", _STEM),
-    Home(
-        rf"{_UNET}\.encoder\.(\d+)\.blocks\.(\d+)\.(.+)",
-        lambda i, j: f"backbone.enc.enc{i}.block{j}",
-        _BLOCK,
-    ),
-    Home(rf"{_UNET}\.down\.(\d+)\.(.+)", lambda i: f"backbone.enc.enc{i + 1}.down", _DOWN),
-    Home(rf"{_UNET}\.decoder\.(\d+)\.join\.(.+)", lambda i: f"backbone.dec.dec{i}.up", _JOIN),
-    Home(
-        rf"{_UNET}\.decoder\.(\d+)\.stage\.blocks\.(\d+)\.(.+)",
-        lambda i, j: f"backbone.dec.dec{i}.block{j}",
-        _BLOCK,
-    ),
+_HOMES = unet_homes(
+    {
+        "convolution.conv": "conv.0",
+        "convolution.linear": "conv.1",
+        "convolution.norm": "conv.2",
+        "norm": "norm0.0",
+        "transformer.norm1": "norm1.0",
+        "transformer.mixer.attention.qkv": "attn.qkv",
+        "transformer.mixer.attention.proj": "attn.proj",
+        "transformer.norm2": "norm2.0",
+        "transformer.mlp.fc1": "mlp.0.fc1",
+        "transformer.mlp.fc2": "mlp.0.fc2",
+    }
 )
 
 

@@ -13,6 +13,7 @@ from pctx.geometry.hierarchy import Level
 from pctx.geometry.neighbors import Neighborhood, knn
 from pctx.geometry.serialization import Serialization
 from pctx.geometry.windows import Windows, curve_windows, grid_windows, octree_windows
+from pctx.models.arguments import require_numbers
 from pctx.models.mixers import NeighborMixer, PlacedMixer, WindowMixer
 from pctx.nn.attention import WindowAttention
 from pctx.nn.contextual import ContextualEncoding
@@ -87,11 +88,11 @@ class Recipe:
                 "its own neighbours; take position coordinate_bias, or window=serial, octree or "
                 "grid"
             )
-        if self.dilation < 1 or self.window_edge < 1:
-            raise ValueError(
-                f"dilation and window_edge must be at least 1, found {self.dilation} and "
-                f"{self.window_edge}"
-            )
+        require_numbers(
+            dilation=self.dilation,
+            window_edge=self.window_edge,
+            share_channels=self.share_channels,
+        )
 
     @property
     def ways(self) -> tuple[Alternate, ...]:

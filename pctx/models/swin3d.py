@@ -26,9 +26,10 @@ from pctx.geometry.points import PointBatch
 from pctx.geometry.pooling import nearest_to_mean, stride_pooling
 from pctx.geometry.window_parts import part_windows
 from pctx.geometry.windows import grid_windows
+from pctx.models.arguments import count_levels, per_level, require_entries, require_numbers
 from pctx.models.backbone import Backbone
 from pctx.models.head import HiddenHead
-from pctx.models.unet import Stage, UNet, require_entries, rising
+from pctx.models.unet import Stage, UNet, rising
 from pctx.nn.block import TransformerBlock
 from pctx.nn.contextual import ContextualEncoding
 from pctx.nn.contextual_attention import ContextualWindowAttention
@@ -82,7 +83,8 @@ class Swin3D(Backbone):
         checkpoint: keep the input of each block only, and compute it again in the backward.
 
     Raises:
-        ValueError: if the numbers a level disagree in how many levels there are, or do not fit.
+        ValueError: if a number makes no sense, or the numbers a level disagree in how many levels
+            there are.
     """
 
     def __init__(
@@ -107,12 +109,22 @@ class Swin3D(Backbone):
         checkpoint: bool = False,
     ):
         super().__init__()
-        count = len(channels)
-        edges = (window_edges,) * count if isinstance(window_edges, int) else tuple(window_edges)
-        require_entries(count, depths=depths, num_heads=num_heads, window_edges=edges)
+        count = count_levels(channels)
+        edges = per_level(window_edges, count)
+        optional = {"grid_size": grid_size, "window_size": window_size}
+        require_numbers(
+            in_channels=in_channels,
+            num_neighbors=num_neighbors,
+            quant=quant,
+            mlp_ratio=mlp_ratio,
+            drop_path=drop_path,
+            decoder_drop_path=decoder_drop_path,
+            **{name: value for name, value in optional.items() if value is not None},
+        )
+        require_entries(
+            count, channels=channels, depths=depths, num_heads=num_heads, window_edges=edges
+        )
         require_entries(count - 1, strides=strides, decoder_depths=decoder_depths)
-        if grid_size is not None and not grid_size > 0:
-            raise ValueError(f"grid_size must be above 0 metres or None, found {grid_size}")
         self.in_channels, self.out_channels = in_channels, channels[0]
         self.compared = list(_columns(in_channels, color=color, normal=normal))
         self.grid_size, self.strides = grid_size, tuple(strides)
@@ -121,7 +133,7 @@ class Swin3D(Backbone):
 
         def block(level: int, turn: int, drop: float) -> Block:
             width, heads, edge = channels[level], num_heads[level], edges[level]
-            if heads < 1 or width % heads:
+            if width % heads:
                 raise ValueError(f"channels {width} must be a multiple of num_heads {heads}")
             groups = 1 + len(self.compared) // 3
             encoding = ContextualEncoding.crse(heads, width // heads, edge, groups, quant)

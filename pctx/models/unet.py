@@ -1,6 +1,6 @@
-"""UNet: the walk down and up a hierarchy of most backbones, a stage, and helpers for arguments.
+"""UNet: the walk down and up a hierarchy of most backbones, and its stages.
 
-n points of a level, c channels.
+n points of a level, m points of the next, c channels, i and s input channels.
 """
 
 from __future__ import annotations
@@ -41,6 +41,13 @@ class UNet(nn.Module):
         self.down = nn.ModuleList(down)
         self.decoder = nn.ModuleList(decoder)
         self.bottom = bottom
+
+    def layers(self) -> list[nn.Module]:
+        """List the parts from the points on: the stages down, each with its step, and up."""
+        first, *deeper = self.encoder
+        down = map(nn.ModuleList, zip(self.down, deeper, strict=True))
+        bottom = [] if self.bottom is None else [self.bottom]
+        return [first, *down, *bottom, *reversed(self.decoder)]
 
     def forward(
         self,
@@ -92,18 +99,33 @@ class Stage(nn.Module):
         return feat
 
 
+class DecoderStage(nn.Module):
+    """What joins a coarser level's features to the encoder's, then a stage.
+
+    Args:
+        join: called as join(coarse feat, skip, level).
+        stage: of the level.
+    """
+
+    def __init__(self, join: nn.Module, stage: Stage):
+        super().__init__()
+        self.join = join
+        self.stage = stage
+
+    def forward(
+        self,
+        feat: Float[Tensor, "m i"],
+        skip: Float[Tensor, "n s"],
+        level: Level,
+        *signal: Tensor,
+    ) -> Float[Tensor, "n c"]:
+        """Bring coarse rows to the points of a level, and run the blocks."""
+        return self.stage(self.join(feat, skip, level), level, *signal)
+
+
 def rising(drop_path: float, depths: Sequence[int]) -> list[list[float]]:
     """Spread stochastic depth from 0 to drop_path over the blocks of all stages."""
     total = sum(depths)
     rates = [drop_path * i / max(total - 1, 1) for i in range(total)]
     starts = [sum(depths[:i]) for i in range(len(depths))]
     return [rates[start : start + depth] for start, depth in zip(starts, depths, strict=True)]
-
-
-def require_entries(count: int, **lists: Sequence[object]) -> None:
-    """Raise a ValueError that names the first list without `count` entries."""
-    for name, values in lists.items():
-        if len(values) != count:
-            raise ValueError(
-                f"{name} must have {count} entries to fit channels, found {list(values)}"
-            )

@@ -74,7 +74,7 @@ class Joined(NamedTuple):
 
 
 class UnpoolJoin(nn.Module):
-    """Bring coarse rows up and add the encoder's, each through linear, batch norm and GELU."""
+    """Copy coarse rows up and add the encoder's, each through linear, batch norm and GELU."""
 
     def __init__(
         self,
@@ -88,8 +88,13 @@ class UnpoolJoin(nn.Module):
         self.skip = LinearNorm(skip_channels, out_channels, norm_momentum)
 
     def forward(
-        self, feat: Float[Tensor, "m i"], skip: Float[Tensor, "n s"], pooling: Pooling
-    ) -> Joined:
-        """Return the sum (n, o) and the encoder's share of it (n, o)."""
+        self, feat: Float[Tensor, "m i"], skip: Float[Tensor, "n s"], level: Level
+    ) -> Float[Tensor, "n o"]:
+        """Bring coarse rows to the points of a level."""
+        return self.both(feat, skip, level).feat
+
+    def both(self, feat: Float[Tensor, "m i"], skip: Float[Tensor, "n s"], level: Level) -> Joined:
+        """Return what `forward` does, (n, o), and the encoder's share of it, (n, o)."""
+        assert level.pooling is not None
         beside = self.skip(skip)
-        return Joined(beside + unpool(self.up(feat), pooling), beside)
+        return Joined(beside + unpool(self.up(feat), level.pooling), beside)

@@ -15,7 +15,7 @@ from pctx.engine import schedules
 from pctx.engine.muon import Muon, orthogonal
 from pctx.engine.optim import depths_from_head, parameter_groups
 from pctx.models.factory import create_model, list_models
-from pctx.models.unet import UNet
+from tests.models.clouds import random_batch
 
 OPTIMIZERS = sorted(p.stem for p in (config_folder() / "optim").glob("*.yaml"))
 SCHEDULES = sorted(p.stem for p in (config_folder() / "optim" / "scheduler").glob("*.yaml"))
@@ -25,10 +25,6 @@ TINY = [name for name in list_models() if name.endswith("_tiny")]
 def model_of(name="ptv3_tiny"):
     with torch.device("meta"):
         return create_model(name, 4, 3)
-
-
-def has_unet(model):
-    return any(isinstance(part, UNet) for part in model.backbone.modules())
 
 
 def rates(model, **options):
@@ -90,30 +86,38 @@ def test_patterns_that_say_nothing_are_refused(options, words):
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_in_any_unet_layers_are_numbered_from_the_head_back_to_the_points(name):
+def test_in_any_model_layers_are_numbered_from_the_head_back_to_the_points(name):
     model = model_of(name)
-    if not has_unet(model):
-        with pytest.raises(ValueError, match="layer_decay needs a backbone with a U-Net"):
-            depths_from_head(model)
-        return
     depth = depths_from_head(model)
-    unet = next(part for part in model.backbone.modules() if isinstance(part, UNet))
     number = {p: depth[key] for key, p in model.named_parameters()}
+    assert set(number.values()) == set(range(max(number.values()) + 1))
+    walk = [model.head, *reversed(model.backbone.layers())]
+    layers = [[number[p] for p in layer.parameters()] for layer in walk]
+    assert [set(each) for each in layers if each] == [{i} for i in range(max(depth.values()) + 1)]
+    # Every parameter is in one layer, so none has its number by default.
+    assert sum(map(len, layers)) == len(number)
 
-    def of(part):
-        numbers = {number[p] for p in part.parameters()}
-        assert len(numbers) == 1
-        return numbers.pop()
 
-    walk = [model.head, *unet.decoder, *([unet.bottom] if unet.bottom else [])]
-    walk += [stage for stage in reversed(unet.encoder) if any(True for _ in stage.parameters())]
-    found = [of(part) for part in walk]
-    assert found == sorted(found) and len(set(found)) == len(found) and found[0] == 0
-    for step, coarse in zip(unet.down, unet.encoder[1:], strict=True):
-        if any(True for _ in step.parameters()):
-            assert of(step) == of(coarse)
-    inside = {id(p) for part in (model.head, unet) for p in part.parameters()}
-    assert all(number[p] == max(number.values()) for p in number if id(p) not in inside)
+@pytest.mark.parametrize("name", TINY)
+def test_a_layer_reads_what_those_before_it_gave(name):
+    model = create_model(name, 4, 3).eval()
+    seen = []
+    for i, layer in enumerate([*model.backbone.layers(), model.head]):
+        # Of a step and its stage, in a list that is never called, the parts are.
+        for part in layer if isinstance(layer, torch.nn.ModuleList) else [layer]:
+            part.register_forward_hook(lambda *_, i=i: seen.append(i))
+    model(random_batch([120]))
+    assert seen == sorted(seen) and set(seen) == set(range(len(model.backbone.layers()) + 1))
+
+
+def test_a_unets_layers_are_its_stages_with_the_steps_to_them():
+    model = model_of("ptv1_tiny")
+    unet, layers = model.backbone.unet, model.backbone.layers()
+    assert layers[0] is model.backbone.stem and layers[1] is unet.encoder[0]
+    assert [list(layer) for layer in layers[2:5]] == [
+        [step, stage] for step, stage in zip(unet.down, unet.encoder[1:], strict=True)
+    ]
+    assert layers[5:] == [unet.bottom, *reversed(unet.decoder)]
 
 
 def test_a_layer_learns_at_a_share_of_the_rate_of_the_one_nearer_to_the_head():

@@ -10,47 +10,74 @@ import torch.nn.functional as F
 from pctx.geometry.points import PointBatch
 from pctx.models.published import from_published
 from pctx.models.segmentor import Segmentor
+from tests.conftest import SHARED
 
 NO_GRADIENT = 1e-4
 """Of a bias before a batch norm there is none but rounding."""
 
+BESIDE = ("_stages", "_trainbn")
+
+
+def golden_files(pattern, beside=""):
+    """Every golden model file of a pattern, whatever there is; those alone that have one beside."""
+    stems = sorted(path.stem for path in (SHARED / "golden").glob(f"{pattern}.npz"))
+    return [
+        stem
+        for stem in stems
+        if not stem.endswith(BESIDE) and (not beside or stem + beside in stems)
+    ]
+
 
 class PublishedCase:
-    """The published numbers of a segmentor, and ours.
+    """The published numbers of a segmentor, or of an encoder alone, and ours.
 
     `make` builds the backbone of a published configuration, `name` gives a weight of ours its
     published name, and `layout` brings a published array, by our name, to our axes.
     """
 
     def __init__(self, path, dtype, make, name, layout=lambda own, array: array):
-        self.data, self.name, self.layout = np.load(path), name, layout
+        self.path, self.dtype, self.name, self.layout = path, dtype, name, layout
+        self.data, self.meta = np.load(path), meta_of(path)
         self.prefix = "f64/" if dtype == torch.float64 else ""
-        meta = json.loads(str(self.data["meta/json"]))
-        self.backbone = make(meta["config"])
-        num_classes = meta.get("num_classes") or meta["config"]["num_classes"]
-        self.model = Segmentor(self.backbone, num_classes)
-        published = {
-            key[len("param/") :]: torch.from_numpy(self.data[key])
-            for key in self.data.files
-            if key.startswith("param/")
-        }
-        weights = from_published(published, self.model.state_dict(), name)
+        self.backbone = make(self.meta)
+        num_classes = self.meta.get("num_classes") or self.meta["config"].get("num_classes")
+        self.model = Segmentor(self.backbone, num_classes) if num_classes else Headless(self)
+        weights = from_published(self._weights(), self.model.state_dict(), name)
         self.model.load_state_dict({key: layout(key, value) for key, value in weights.items()})
         self.model.to(dtype).eval()
-        self.batch = self._read_batch(dtype)
+        self.batch = self._read_batch()
 
-    def _read_batch(self, dtype):
-        def tensor(name):
-            return torch.from_numpy(self.data[f"input/{name}"])
+    def _weights(self):
+        """Those of the file, or of its twin by the other rule of windows, which has them."""
+        data = self.data
+        if not any(key.startswith("param/") for key in data.files):
+            data = np.load(self.path.with_name(self.path.name.replace("plain", "varlen")))
+        start = "param/"
+        return {
+            key[len(start) :]: torch.from_numpy(data[key])
+            for key in data.files
+            if key.startswith(start)
+        }
 
-        coord = tensor("coord")
-        given = "input/grid_coord" in self.data
+    def _read_batch(self):
+        data = self.data
+        if "input/coord" not in data:
+            data = np.load(self.path.with_name(self.path.name.replace("plain", "varlen")))
+        tensors = {
+            key[len("input/") :]: torch.from_numpy(data[key])
+            for key in data.files
+            if key.startswith("input/")
+        }
+        coord = tensors["coord"].to(self.dtype)
+        grid_coord = tensors.get("grid_coord")
+        if grid_coord is None:
+            grid_coord = torch.div(coord, self.meta["grid_size"], rounding_mode="floor").long()
         return PointBatch(
             coord=coord,
-            grid_coord=tensor("grid_coord") if given else torch.zeros_like(coord, dtype=torch.long),
-            feat=tensor("feat").to(dtype).requires_grad_(),
-            offsets=F.pad(tensor("offset"), (1, 0)),
-            label=tensor("segment"),
+            grid_coord=grid_coord,
+            feat=tensors["feat"].to(self.dtype).requires_grad_(),
+            offsets=F.pad(tensors["offset"], (1, 0)),
+            label=tensors.get("segment"),
         )
 
     def loss(self, logits):
@@ -79,6 +106,63 @@ class PublishedCase:
             count += 1
         return worst, count
 
+    def assert_published(self, logits_within, gradients_within):
+        """Logits, loss and gradients are those of the file; and so they are with frozen norms."""
+        for prepare in (self.model.eval, lambda: freeze_norms(self.model)):
+            prepare()
+            self.model.zero_grad()
+            self.batch.feat.grad = None
+            if isinstance(self.model, Headless):
+                assert self.distance(self.model(self.batch), "out/feat") <= logits_within
+                continue
+            logits = self.model(self.batch)
+            assert self.distance(logits, "out/logits") <= logits_within
+            if "out/loss" not in self.data:
+                continue
+            loss = self.loss(logits)
+            assert self.distance(loss, "out/loss") <= logits_within
+            loss.backward()
+            distance, count = self.gradient_distance()
+            assert distance <= gradients_within
+            assert count >= 5 or "input/coord" not in self.data
+
+    def assert_a_training_step(self, loss_within, gradients_within, after_within):
+        """With batch statistics they are the published ones too, and what they leave."""
+        data = np.load(self.path.with_name(f"{self.path.stem}_trainbn.npz"))
+        self.model.train()
+        loss = self.loss(self.model(self.batch))
+        loss.backward()
+        assert abs(loss.item() - float(data[f"{self.prefix}trainbn/loss"])) <= loss_within
+        distance, count = self.gradient_distance(data, "trainbn/grad/")
+        assert distance <= gradients_within and count >= 5
+        start = "trainbn/after/"  # in float32 only
+        after = {key[len(start) :]: data[key] for key in data.files if key.startswith(start)}
+        state = {self.name(key): value for key, value in self.model.state_dict().items()}
+        assert after
+        for key, reference in after.items():
+            assert np.abs(state[key].numpy() - reference).max() <= after_within, key
+
+    def stages(self):
+        """The structure of each level, as the published model found it."""
+        return np.load(self.path.with_name(f"{self.path.stem}_stages.npz"))
+
+
+class Headless(torch.nn.Module):
+    """A backbone by itself, whose weights are named as in a segmentor."""
+
+    def __init__(self, case):
+        super().__init__()
+        self.backbone = case.backbone
+
+    def forward(self, points):
+        return self.backbone(points.feat, self.backbone.plan(points))
+
+
+def meta_of(path):
+    """The settings of a file."""
+    with np.load(path) as data:
+        return json.loads(str(data["meta/json"]))
+
 
 def freeze_norms(model):
     """Train with batch norms that keep to their running statistics."""
@@ -105,8 +189,17 @@ def published_shapes(golden, row):
         }
 
 
-def assert_counts(model, line):
-    """Parameters, buffers and entries are as many as published."""
-    assert sum(p.numel() for p in model.parameters()) == int(line["parameters"])
-    assert sum(b.numel() for b in model.buffers()) == int(line["buffers_elements"])
-    assert len(model.state_dict()) == int(line["state_dict_entries"])
+def assert_published_size(golden, row, model, name, layout=lambda own, array: array):
+    """A segmentor has the counts, the names and the shapes of a published configuration."""
+    line = published_counts(golden, row)
+    made = model(int(line["in_channels"]), int(line["num_classes"]))
+    counts = {name(key): p.numel() for key, p in made.named_parameters()}
+    inside = [count for key, count in counts.items() if key.startswith("backbone.")]
+    assert sum(counts.values()) == int(line["parameters"])
+    assert sum(inside) == int(line["backbone_parameters"])
+    state, published = made.state_dict(), published_shapes(golden, row)
+    assert sum(b.numel() for b in made.buffers()) == int(line["buffers_elements"])
+    assert len(state) == int(line["state_dict_entries"])
+    shapes = {key: tuple(layout(key, value).shape) for key, value in state.items()}
+    assert {name(key): shape for key, shape in shapes.items()} == published
+    assert from_published(published, shapes, name) == shapes

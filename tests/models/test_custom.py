@@ -136,7 +136,7 @@ def test_positions_that_say_the_same_are_refused(position, message):
         ({"window": "cube"}, "window must be one of serial, octree, grid, knn; found 'cube'"),
         ({"attention": "scalar"}, "attention must be one of dot, vector, grouped_vector; found"),
         ({"stem": "mlp"}, "stem must be conv or linear, found 'mlp'"),
-        ({"dilation": 0}, "dilation and window_edge must be at least 1, found 0 and 4"),
+        ({"dilation": 0}, "dilation must be whole and at least 1, found 0"),
         ({"curves": ["x"]}, "curves must be some of z, .*; found"),
         ({"window_size": [8]}, "window_size must have 2 entries"),
         ({"decoder_depths": []}, "decoder_depths must have 1 entries"),

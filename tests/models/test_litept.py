@@ -6,18 +6,16 @@ import torch
 
 from pctx.models.factory import create_model
 from pctx.models.litept import LitePT
-from pctx.models.published import from_published, to_published
 from pctx.models.published_litept import litept_name
 from tests.models.clouds import random_batch, single_clouds
 from tests.models.published_case import (
     PublishedCase,
-    assert_counts,
+    assert_published_size,
     freeze_norms,
-    published_counts,
-    published_shapes,
+    golden_files,
 )
 
-FILES = ["litept_small", "litept_conv_attn_mix"]
+FILES = golden_files("litept_*")
 ROWS = {
     "litept_s_nuscenes": "litept",
     "litept_s_waymo": "litept",
@@ -43,8 +41,9 @@ def kinds(convolve, attend):
     return [names.get(pair, "convolution") for pair in zip(convolve, attend, strict=True)]
 
 
-def published_backbone(config, **overrides):
+def published_backbone(meta, **overrides):
     """Build a backbone from LitePT's published argument names."""
+    config = meta["config"]
     arguments = {
         "in_channels": config["in_channels"],
         "curves": config["order"],
@@ -59,10 +58,12 @@ def published_backbone(config, **overrides):
         "decoder_num_heads": config["dec_num_head"],
         "window_size": config["enc_patch_size"],
         "rotary_base": config["enc_rope_freq"],
+        "decoder_rotary_base": config["dec_rope_freq"],
         "mlp_ratio": config["mlp_ratio"],
         "qkv_bias": config["qkv_bias"],
         "pre_norm": config["pre_norm"],
         "drop_path": config["drop_path"],
+        "encoder_only": config["enc_mode"],
         "published": True,
     }
     return LitePT(**{**arguments, **overrides})
@@ -84,28 +85,13 @@ def windows(hierarchy):
 @DTYPES
 @pytest.mark.parametrize("file", FILES)
 def test_logits_loss_and_gradients_are_the_published_ones(golden, file, dtype):
-    case = case_of(golden, file, dtype)
-    logits = case.model(case.batch)
-    loss = case.loss(logits)
-    loss.backward()
-    assert case.distance(logits, "out/logits") <= LOGITS[dtype]
-    assert case.distance(loss, "out/loss") <= LOGITS[dtype]
-    worst, count = case.gradient_distance()
-    assert worst <= GRADIENTS[dtype] and count >= 5
+    case_of(golden, file, dtype).assert_published(LOGITS[dtype], GRADIENTS[dtype])
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_a_training_pass_with_frozen_batch_norms_is_the_same(golden, file):
-    case = case_of(golden, file)
-    freeze_norms(case.model)
-    assert case.distance(case.model(case.batch), "out/logits") <= LOGITS[torch.float32]
-
-
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", golden_files("litept_*", "_stages"))
 def test_levels_are_the_published_ones(golden, file):
     case = case_of(golden, file)
-    stages = np.load(golden / f"{file}_stages.npz")
-    levels = case.backbone.plan(case.batch).levels
+    levels, stages = case.backbone.plan(case.batch).levels, case.stages()
     for number, level in enumerate(levels):
         assert np.array_equal(level.grid_coord, stages[f"level/{number}/grid_coord"])
         assert np.array_equal(level.offsets.diff(), stages["level/counts"][number])
@@ -126,15 +112,9 @@ def test_by_default_a_batch_is_its_clouds_one_by_one(golden):
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_names_shapes_and_counts_are_the_published_ones(golden, row):
-    line = published_counts(golden, row)
+def test_counts_names_and_shapes_are_the_published_ones(golden, row):
     with torch.device("meta"):
-        model = create_model(ROWS[row], int(line["in_channels"]), int(line["num_classes"]))
-    assert_counts(model, line)
-    published = published_shapes(golden, row)
-    shapes = {key: tuple(value.shape) for key, value in model.state_dict().items()}
-    assert to_published(shapes, litept_name) == published
-    assert from_published(published, shapes, litept_name) == shapes
+        assert_published_size(golden, row, lambda *io: create_model(ROWS[row], *io), litept_name)
 
 
 def test_a_name_that_is_not_litepts_is_refused():
@@ -223,9 +203,10 @@ def test_the_encoder_alone_gives_rows_of_the_coarsest_level():
     [
         ({"depths": [1, 1]}, r"depths must have 5 entries to fit channels, found \[1, 1\]"),
         ({"rotary_base": [100.0]}, "rotary_base must have 5 entries"),
+        ({"decoder_rotary_base": [100.0]}, "decoder_rotary_base must have 4 entries"),
         ({"decoder_kinds": ["both"]}, "decoder_kinds must have 4 entries"),
         ({"curves": []}, r"curves must be some of .*; found \[\]"),
-        ({"kinds": ["conv"] * 5}, "kinds must be some of convolution, attention, both"),
+        ({"kinds": ["conv"] * 5}, "kinds must be of convolution, attention, both; found"),
         ({"num_heads": [2, 4, 8, 14, 36]}, "head_channels to be a multiple of 6, found 14"),
         ({"num_heads": [2, 4, 8, 13, 28]}, "channels 252 must be a multiple of num_heads 13"),
         ({"drop_path": 1.0}, "drop_path must be in"),

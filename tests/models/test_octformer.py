@@ -5,20 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pctx.geometry.curves import encode_curves
+from pctx.geometry.packed import batch_from_offsets
 from pctx.models.factory import create_model
 from pctx.models.octformer import OctFormer
-from pctx.models.published import from_published, to_published
 from pctx.models.published_octformer import from_octree_axes, octformer_name, to_octree_axes
 from tests.models.clouds import random_batch, single_clouds
-from tests.models.published_case import (
-    PublishedCase,
-    assert_counts,
-    freeze_norms,
-    published_counts,
-    published_shapes,
-)
+from tests.models.published_case import PublishedCase, assert_published_size, golden_files
 
-FILES = ["octformer_small", "octformer_two_stage"]
+FILES = golden_files("octformer_*")
 
 # Logits are up to 96; the reference's own float32 is 4.5e-5 from its float64.
 LOGITS = {torch.float32: 2e-4, torch.float64: 1e-9}
@@ -28,8 +23,9 @@ GRADIENTS = {torch.float32: 2e-2, torch.float64: 1e-9}
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 
 
-def published_backbone(config):
+def published_backbone(meta):
     """Build a backbone from OctFormer's published argument names."""
+    config = meta["config"]
     assert config["head_up"] == config["stem_down"]
     return OctFormer(
         in_channels=config["in_channels"],
@@ -60,33 +56,30 @@ def tiny(**overrides):
 @DTYPES
 @pytest.mark.parametrize("file", FILES)
 def test_logits_loss_and_gradients_are_the_published_ones(golden, file, dtype):
-    case = case_of(golden, file, dtype)
-    logits = case.model(case.batch)
-    loss = case.loss(logits)
-    loss.backward()
-    assert case.distance(logits, "out/logits") <= LOGITS[dtype]
-    assert case.distance(loss, "out/loss") <= LOGITS[dtype]
-    worst, count = case.gradient_distance()
-    assert worst <= GRADIENTS[dtype] and count >= 9
+    case_of(golden, file, dtype).assert_published(LOGITS[dtype], GRADIENTS[dtype])
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_a_training_pass_with_frozen_batch_norms_is_the_same(golden, file):
+@pytest.mark.parametrize("file", golden_files("octformer_*", "_stages"))
+def test_the_octree_is_the_published_one(golden, file):
     case = case_of(golden, file)
-    freeze_norms(case.model)
-    assert case.distance(case.model(case.batch), "out/logits") <= LOGITS[torch.float32]
+    stages, depth = case.stages(), case.backbone.octree_depth
+    for level in case.backbone.plan(case.batch).levels[1:]:
+        keys = torch.from_numpy(stages[f"level/{depth}/key_nonempty"])
+        batch = batch_from_offsets(level.offsets, level.num_points)
+        code = encode_curves(level.grid_coord, depth, ("z",))[0]
+        assert torch.equal(batch << 48 | code, keys)
+        depth -= 1
 
 
-def test_names_shapes_and_counts_are_the_published_ones(golden):
-    line = published_counts(golden, "octformer_scannet")
+def test_counts_names_and_shapes_are_the_published_ones(golden):
     with torch.device("meta"):
-        model = create_model("octformer", int(line["in_channels"]), int(line["num_classes"]))
-    assert_counts(model, line)
-    published = published_shapes(golden, "octformer_scannet")
-    state = model.state_dict()
-    shapes = {key: tuple(to_octree_axes(key, value).shape) for key, value in state.items()}
-    assert to_published(shapes, octformer_name) == published
-    assert from_published(published, state, octformer_name) == shapes
+        assert_published_size(
+            golden,
+            "octformer_scannet",
+            lambda *io: create_model("octformer", *io),
+            octformer_name,
+            to_octree_axes,
+        )
 
 
 def test_axes_go_round():

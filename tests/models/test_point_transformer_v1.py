@@ -11,12 +11,19 @@ from pctx.geometry.packed import segment_mean
 from pctx.models.factory import create_model
 from pctx.models.point_transformer_v1 import Bottom, PointTransformerV1, TransitionDown
 from pctx.models.published_v1 import ptv1_name
-from pctx.models.segmentor import Segmentor
 from pctx.models.unet import Stage
-from tests.models.clouds import random_batch
-from tests.models.vector_case import VectorCase, assert_learns_the_same, assert_published_size
+from tests.models.published_case import assert_published_size, golden_files
+from tests.models.vector_case import (
+    assert_a_training_step,
+    assert_checkpointing_changes_nothing,
+    assert_missing_neighbours_have_no_say,
+    assert_published,
+    batch_of,
+    case_of,
+    segmentor,
+)
 
-FILES = ["ptv1_seg26", "ptv1_stride2_k8", "ptv1_seg26_missing_neighbours"]
+FILES = golden_files("ptv1_*")
 ROWS = {
     "ptv1_s3dis": "ptv1",
     "ptv1_scannet": "ptv1_seg50",
@@ -28,39 +35,26 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["
 
 
 def small(k=16, seed=0, **overrides):
-    """A double-precision segmentor of three levels."""
-    torch.manual_seed(seed)
-    arguments = {
-        "in_channels": 4,
-        "channels": (16, 24, 32),
-        "depths": (1, 1, 1),
-        "decoder_depths": (1, 1, 1),
-        "strides": (4, 4),
-        "num_neighbors": k,
-    }
-    return Segmentor(PointTransformerV1(**{**arguments, **overrides}), 3).double()
-
-
-def batch_of(counts, **more):
-    batch = random_batch(counts, dtype=torch.float64, **more)
-    return replace(batch, coord=batch.coord.double())
+    arguments = {"decoder_depths": (1, 1, 1), "strides": (4, 4)}
+    return segmentor(PointTransformerV1, k, seed, **{**arguments, **overrides})
 
 
 @DTYPES
 @pytest.mark.parametrize("file", FILES)
 def test_logits_loss_and_gradients_are_the_published_ones(golden, file, dtype):
-    VectorCase(golden, file, dtype).assert_logits_loss_and_gradients()
+    assert_published(golden, file, dtype)
 
 
 @DTYPES
-def test_batch_statistics_are_the_published_ones(golden, dtype):
-    VectorCase(golden, "ptv1_stride2_k8", dtype).assert_a_training_step()
+@pytest.mark.parametrize("file", golden_files("ptv1_*", "_trainbn"))
+def test_batch_statistics_are_the_published_ones(golden, file, dtype):
+    assert_a_training_step(golden, file, dtype)
 
 
 @DTYPES
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", golden_files("ptv1_*", "_stages"))
 def test_levels_are_the_published_ones(golden, file, dtype):
-    case = VectorCase(golden, file, dtype)
+    case = case_of(golden, file, dtype)
     levels, stages = case.backbone.plan(case.batch).levels, case.stages()
     k = case.backbone.num_neighbors[0]
     near = torch.from_numpy(stages["level/0/knn_index"]).long()
@@ -72,7 +66,8 @@ def test_levels_are_the_published_ones(golden, file, dtype):
 
 @pytest.mark.parametrize("row", ROWS)
 def test_counts_names_and_shapes_are_the_published_ones(golden, row):
-    assert_published_size(golden, row, ROWS[row], ptv1_name)
+    with torch.device("meta"):
+        assert_published_size(golden, row, lambda *io: create_model(ROWS[row], *io), ptv1_name)
 
 
 @pytest.mark.parametrize("own", ["backbone.unet.encoder.0.blocks.0.x.weight", "head.weight"])
@@ -82,7 +77,7 @@ def test_a_name_that_is_not_published_is_refused(own):
 
 
 def test_by_default_large_clouds_are_as_published_but_for_the_first_sample(golden):
-    given = VectorCase(golden, "ptv1_seg26", torch.float64)
+    given = case_of(golden, "ptv1_seg26", torch.float64)
     order = canonical_level(given.batch)[1]
     batch = replace(
         given.batch,
@@ -90,17 +85,13 @@ def test_by_default_large_clouds_are_as_published_but_for_the_first_sample(golde
         grid_coord=given.batch.grid_coord[order],
         feat=given.batch.feat.detach()[order],
     )
-    default = VectorCase(golden, "ptv1_seg26", torch.float64, published=False)
+    default = case_of(golden, "ptv1_seg26", torch.float64, published=False)
     with torch.no_grad():
         torch.testing.assert_close(default.model(batch), given.model(batch))
 
 
 def test_missing_neighbours_have_no_say():
-    batch = batch_of([2, 5, 11])
-    model, other = small(16), small(40)
-    assert_learns_the_same(
-        model, other, batch, model.backbone.plan(batch), other.backbone.plan(batch)
-    )
+    assert_missing_neighbours_have_no_say(small)
 
 
 def test_every_cloud_keeps_a_point_but_as_published():
@@ -156,10 +147,7 @@ def test_the_bottom_adds_the_mean_of_the_own_cloud():
 
 
 def test_checkpointing_changes_nothing_but_time():
-    batch = batch_of([90, 7])
-    plain, frugal = small(8), small(8, checkpoint=True)
-    plan = plain.backbone.plan(batch)
-    assert_learns_the_same(plain, frugal, batch, plan, plan)
+    assert_checkpointing_changes_nothing(small)
 
 
 def test_the_number_of_classes_matters_to_the_last_layer_alone():

@@ -153,7 +153,7 @@ def test_a_learned_position_is_learned():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"patch_edge": 1}, "patch_edge must be at least 2 voxels, found 1"),
+        ({"patch_edge": 1}, "patch_edge must be whole and at least 2, found 1"),
         ({"position": "learned"}, "position must be sinusoidal or coordinate_mlp, found 'learned'"),
         ({"num_heads": 5}, "channels 24 must be a multiple of num_heads 5"),
     ],

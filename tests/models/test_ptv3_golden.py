@@ -1,25 +1,32 @@
 """PTv3 against the numbers of its published implementation."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
-from pctx.geometry.points import PointBatch
-from pctx.models.published import from_published, ptv3_name
-from pctx.models.segmentor import Segmentor
+from pctx.models.factory import create_model
+from pctx.models.point_transformer_v3 import PointTransformerV3
+from pctx.models.published_v3 import ptv3_name
 from tests.models.clouds import single_clouds
-from tests.models.published_models import ptv3_backbone
+from tests.models.published_case import PublishedCase, assert_published_size, golden_files
 
-SEGMENTORS = ["ptv3_k32", "ptv3_k128", "ptv3_rpe_k32", "ptv3_small_cloud_varlen_k128"]
+FILES = golden_files("ptv3_*")
+ROWS = {
+    "ptv3_nuscenes": "ptv3_base",
+    "ptv3_waymo": "ptv3_base",
+    "ptv3_semantickitti": "ptv3_base",
+    "ptv3_scannet": "ptv3",
+    "ptv3_s3dis": "ptv3_base",
+    "ptv3_s3dis_rpe": "ptv3_rpe",
+}
+BIG_AND_SMALL = "ptv3_small_cloud_varlen_k128"
 
 # Logits are up to 31: the reference's own float32 is 1.6e-5 from its float64. A wrong rule moves
 # them by 9e-3 at least.
 LOGITS = {torch.float32: 1e-4, torch.float64: 1e-9}
-# Of the largest entry; the reference's own is 5e-6.
+# Of the largest entry; the reference's own is 5e-6, and 7e-6 with batch statistics.
 GRADIENTS = {torch.float32: 2e-5, torch.float64: 1e-9}
 # With the published upcast flags on, attention is in float32 whatever the rest.
 UPCAST = 1e-5
@@ -27,142 +34,132 @@ UPCAST = 1e-5
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 
 
-class Golden:
-    """A file, its model and its batch."""
+def ptv3_backbone(meta, **overrides):
+    """Build a backbone from PTv3's published argument names."""
+    config = meta["config"]
+    # Where windows of the decoder were configured otherwise, those of the encoder are used.
+    arguments = {
+        "in_channels": config["in_channels"],
+        "curves": config["order"],
+        "shuffle_curves": config["shuffle_orders"],
+        "channels": config["enc_channels"],
+        "depths": config["enc_depths"],
+        "num_heads": config["enc_num_head"],
+        "strides": config["stride"],
+        "decoder_channels": config["dec_channels"],
+        "decoder_depths": config["dec_depths"],
+        "decoder_num_heads": config["dec_num_head"],
+        "window_size": config["enc_patch_size"],
+        "mlp_ratio": config["mlp_ratio"],
+        "qkv_bias": config["qkv_bias"],
+        "pre_norm": config["pre_norm"],
+        "relative_position_bias": config["enable_rpe"],
+        "drop_path": config["drop_path"],
+        "encoder_only": config["enc_mode"],
+        "published": True,
+        "flash": config["enable_flash"],
+    }
+    return PointTransformerV3(**{**arguments, **overrides})
 
-    def __init__(self, path, dtype):
-        self.data = np.load(path)
-        self.meta = json.loads(str(self.data["meta/json"]))
-        config = self.meta["config"]
-        prefix = "f64/" if dtype == torch.float64 else ""
-        upcast = dtype == torch.float64 and config["upcast_attention"]
-        self.logits_within = UPCAST if upcast else LOGITS[dtype]
-        self.gradients_within = UPCAST if upcast else GRADIENTS[dtype]
-        self.prefix = prefix
-        backbone = ptv3_backbone(config)
-        published = {
-            key[len("param/") :]: torch.from_numpy(self.data[key])
-            for key in self.data.files
-            if key.startswith("param/")
-        }
-        if config["enc_mode"]:
-            self.model = backbone
-            own = [f"backbone.{key}" for key in backbone.state_dict()]
-            weights = from_published(published, own, ptv3_name)
-            weights = {key[len("backbone.") :]: value for key, value in weights.items()}
-        else:
-            self.model = Segmentor(backbone, self.meta["num_classes"])
-            weights = from_published(published, self.model.state_dict(), ptv3_name)
-        self.model.load_state_dict(weights)
-        self.model.to(dtype).eval()
-        self.backbone = backbone
-        self.batch = self.read_batch(dtype)
 
-    def read_batch(self, dtype):
-        def tensor(name):
-            return torch.from_numpy(self.data[f"input/{name}"])
+def case_of(golden, file, dtype=torch.float32):
+    return PublishedCase(golden / f"{file}.npz", dtype, ptv3_backbone, ptv3_name)
 
-        return PointBatch(
-            coord=tensor("coord"),
-            grid_coord=tensor("grid_coord"),
-            feat=tensor("feat").to(dtype).requires_grad_(),
-            offsets=F.pad(tensor("offset"), (1, 0)),
-            label=tensor("segment") if "input/segment" in self.data else None,
-        )
 
-    def plan(self):
-        return self.backbone.plan(self.batch, depth=self.meta["serialization_depth"])
-
-    def logits(self):
-        return self.model(self.batch, self.plan())
-
-    def near(self, ours, key, within, relative=False):
-        reference = self.data[self.prefix + key]
-        scale = np.abs(reference).max() if relative else 1.0
-        assert np.abs(ours.detach().numpy() - reference).max() <= within * scale, key
-
-    def gradients_near(self, data, start):
-        parameters = {ptv3_name(key): p for key, p in self.model.named_parameters()}
-        keys = [key for key in data.files if key.startswith(self.prefix + start)]
-        assert len(keys) >= 12
-        for key in keys:
-            name = key[len(self.prefix + start) :]
-            ours = self.batch.feat if name == "input/feat" else parameters[name[len("param/") :]]
-            reference = data[key]
-            within = self.gradients_within * np.abs(reference).max()
-            assert np.abs(ours.grad.numpy() - reference).max() <= within, key
+def within(case, limits):
+    upcast = case.meta["config"]["upcast_attention"] and case.dtype == torch.float64
+    return UPCAST if upcast else limits[case.dtype]
 
 
 @DTYPES
-@pytest.mark.parametrize("file", SEGMENTORS)
+@pytest.mark.parametrize("file", FILES)
 def test_logits_loss_and_gradients_are_the_published_ones(golden, file, dtype):
-    case = Golden(golden / f"{file}.npz", dtype)
-    logits = case.logits()
-    case.near(logits, "out/logits", case.logits_within)
-    loss = F.cross_entropy(logits, case.batch.label, ignore_index=-1)
-    case.near(loss, "out/loss", case.logits_within)
-    loss.backward()
-    case.gradients_near(case.data, "grad/")
-
-
-@pytest.mark.parametrize("file", SEGMENTORS)
-def test_a_training_pass_with_frozen_batch_norms_is_the_same(golden, file):
-    case = Golden(golden / f"{file}.npz", torch.float32)
-    case.model.train()
-    for module in case.model.modules():
-        if isinstance(module, torch.nn.BatchNorm1d):
-            module.eval()
-    case.near(case.logits(), "out/logits", case.logits_within)
+    case = case_of(golden, file, dtype)
+    case.assert_published(within(case, LOGITS), within(case, GRADIENTS))
 
 
 @DTYPES
-def test_the_encoder_alone_is_the_published_one(golden, dtype):
-    case = Golden(golden / "ptv3_encoder_only.npz", dtype)
-    hierarchy = case.plan()
-    feat = case.model(case.batch.feat, hierarchy)
-    case.near(feat, "out/feat", case.logits_within)
-    assert case.backbone.out_level == 2
-    assert len(feat) == hierarchy.levels[2].num_points
+@pytest.mark.parametrize("file", golden_files("ptv3_*", "_trainbn"))
+def test_batch_statistics_are_the_published_ones(golden, file, dtype):
+    case = case_of(golden, file, dtype)
+    case.assert_a_training_step(
+        within(case, LOGITS), within(case, GRADIENTS), LOGITS[torch.float32]
+    )
 
 
-@DTYPES
-def test_batch_statistics_are_the_published_ones(golden, dtype):
-    case = Golden(golden / "ptv3_k32.npz", dtype)
-    data = np.load(golden / "ptv3_k32_trainbn.npz")
-    case.model.train()
-    loss = F.cross_entropy(case.logits(), case.batch.label, ignore_index=-1)
-    loss.backward()
-    assert abs(loss.item() - data[case.prefix + "trainbn/loss"]) <= case.logits_within
-    case.gradients_near(data, "trainbn/grad/")
-    start = "trainbn/after/"  # in float32 only
-    after = {key[len(start) :]: data[key] for key in data.files if key.startswith(start)}
-    state = {ptv3_name(key): value for key, value in case.model.state_dict().items()}
-    assert after
-    for key, reference in after.items():
-        assert np.abs(state[key].numpy() - reference).max() <= LOGITS[torch.float32], key
+@pytest.mark.parametrize("file", golden_files("ptv3_*", "_stages"))
+def test_levels_and_their_orders_are_the_published_ones(golden, file):
+    case = case_of(golden, file)
+    levels, stages = case.backbone.plan(case.batch).levels, case.stages()
+    for number, level in enumerate(levels):
+        assert np.array_equal(level.offsets.diff(), stages["level/counts"][number])
+        if number:
+            assert np.array_equal(level.grid_coord, stages[f"level/{number}/grid_coord"])
+            assert np.abs(level.coord.numpy() - stages[f"level/{number}/coord"]).max() < 1e-5
+        codes = stages[f"level/{number}/serialized_code"]
+        for windows, code in zip(level.windows, codes, strict=True):
+            # Points own slots that ascend along the curve, where no window borrows.
+            order = torch.from_numpy(code.argsort(kind="stable"))
+            slots = windows.slot[order].reshape(-1)
+            assert torch.equal(windows.index.reshape(-1)[slots], order)
 
 
-@DTYPES
-def test_a_cloud_alone_with_its_own_depth_is_the_published_one(golden, dtype):
-    case = Golden(golden / "ptv3_small_cloud_varlen_k128.npz", dtype)
+def test_without_flash_attention_windows_are_cut_to_the_smallest_cloud(golden):
+    case = case_of(golden, BIG_AND_SMALL)
+    fewest = [int(level.offsets.diff().min()) for level in case.backbone.plan(case.batch).levels]
+    case.backbone.flash = False
+    levels = case.backbone.plan(case.batch).levels
+    sizes = [{windows.window_size for windows in level.windows} for level in levels]
+    assert sizes == [{size} for size in fewest] == [{90}, {73}, {46}, {17}, {4}]
+
+
+@pytest.mark.parametrize("cloud", [0, 1])
+def test_a_cloud_alone_is_the_published_one_at_its_own_depth_or_a_given_one(golden, cloud):
+    case = case_of(golden, BIG_AND_SMALL)
+    alone = single_clouds(replace(case.batch, feat=case.batch.feat.detach()))[cloud]
+    depth = case.meta["serialization_depth"]
+    for rule, plan in (
+        ("alone_own_depth", case.backbone.plan(alone)),
+        ("alone", case.backbone.plan(alone, depth=depth)),
+    ):
+        with torch.no_grad():
+            logits = case.model(alone, plan)
+        reference = case.data[f"{rule}/{cloud}/logits"]
+        assert np.abs(logits.numpy() - reference).max() <= LOGITS[torch.float32]
+
+
+def test_by_default_clouds_have_their_own_depth_and_windows_in_a_batch_too(golden):
+    case = case_of(golden, BIG_AND_SMALL)
+    case.backbone.published = case.backbone.flash = False
     with torch.no_grad():
-        for i, cloud in enumerate(single_clouds(case.batch)):
-            reference = case.data[f"alone_own_depth/{i}/logits"]
-            # Only float32 numbers are given.
-            assert np.abs(case.model(cloud).numpy() - reference).max() <= LOGITS[torch.float32]
-
-
-def test_by_default_each_cloud_has_its_own_depth_in_the_batch_too(golden):
-    case = Golden(golden / "ptv3_small_cloud_varlen_k128.npz", torch.float32)
-    with torch.no_grad():
-        own = case.model(replace(case.batch, feat=case.batch.feat.detach()))
+        logits = case.model(case.batch)
     alone = [case.data[f"alone_own_depth/{i}/logits"] for i in range(2)]
-    assert np.abs(own.numpy() - np.concatenate(alone)).max() <= LOGITS[torch.float32]
+    assert np.abs(logits.numpy() - np.concatenate(alone)).max() <= LOGITS[torch.float32]
 
 
 def test_the_quirk_of_the_decoder_shows(golden):
-    case = Golden(golden / "ptv3_k32.npz", torch.float32)
-    published = case.logits()
-    for stage in case.backbone.unet.decoder:
-        stage.published = False
-    assert (case.logits() - published).abs().max() > 0.1
+    case = case_of(golden, "ptv3_k32")
+    default = PublishedCase(
+        case.path, torch.float32, lambda meta: ptv3_backbone(meta, published=False), ptv3_name
+    )
+    plan = case.backbone.plan(case.batch)
+    published, joined = case.model(case.batch, plan), default.model(case.batch, plan)
+    assert (joined - published).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_counts_names_and_shapes_are_the_published_ones(golden, row):
+    with torch.device("meta"):
+        assert_published_size(golden, row, lambda *io: create_model(ROWS[row], *io), ptv3_name)
+
+
+def test_the_encoder_alone_has_as_many_parameters_as_published():
+    with torch.device("meta"):
+        backbone = PointTransformerV3(in_channels=6, encoder_only=True)
+    assert sum(parameter.numel() for parameter in backbone.parameters()) == 38_672_640
+
+
+@pytest.mark.parametrize("own", ["backbone.unet.encoder.0.blocks.0.x.weight", "x.weight"])
+def test_a_name_that_is_not_published_is_refused(own):
+    with pytest.raises(ValueError, match=f"a PTv3 segmentor has no weight named '{own}'"):
+        ptv3_name(own)

@@ -253,7 +253,7 @@ def test_every_table_grows_with_what_is_compared():
         ({"num_heads": (2, 5)}, "channels 24 must be a multiple of num_heads 5"),
         ({"color": 5}, "color must be the first of three of the 7 channels, found 5"),
         ({"normal": -1}, "normal must be the first of three"),
-        ({"grid_size": 0.0}, "grid_size must be above 0 metres or None, found 0"),
+        ({"grid_size": 0.0}, "grid_size must be above 0 and finite, found 0"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(wrong, message):

@@ -12,6 +12,12 @@ POOLING = Pooling(
     order=torch.tensor([4, 1, 0, 2, 3, 5]),
     starts=torch.tensor([0, 2, 3, 6]),
 )
+LEVEL = Level(
+    coord=torch.zeros(6, 3),
+    grid_coord=torch.zeros(6, 3, dtype=torch.long),
+    offsets=torch.tensor([0, 6]),
+    pooling=POOLING,
+)
 MEMBERS = ([4, 1], [0], [2, 3, 5])
 
 
@@ -63,21 +69,15 @@ def test_interpolation_between_no_points_is_zero():
 def test_the_step_down_is_linear_maximum_norm_gelu():
     torch.manual_seed(0)
     step, feat = PoolDown(3, 5).eval(), torch.randn(6, 3)
-    nowhere = torch.zeros(6, 3)
-    level = Level(
-        coord=nowhere,
-        grid_coord=nowhere.long(),
-        offsets=torch.tensor([0, 6]),
-        pooling=POOLING,
-    )
     torch.testing.assert_close(
-        step(feat, level), F.gelu(step.norm(pool_max(step.linear(feat), POOLING)))
+        step(feat, LEVEL), F.gelu(step.norm(pool_max(step.linear(feat), POOLING)))
     )
 
 
 def test_the_join_is_the_sum_of_both_branches_and_shows_the_skip():
     torch.manual_seed(0)
     join, coarse, fine = UnpoolJoin(4, 3, 5).eval(), torch.randn(3, 4), torch.randn(6, 3)
-    feat, skip = join(coarse, fine, POOLING)
+    feat, skip = join.both(coarse, fine, LEVEL)
+    assert torch.equal(feat, join(coarse, fine, LEVEL))
     torch.testing.assert_close(skip, join.skip(fine))
     torch.testing.assert_close(feat, skip + join.up(coarse)[POOLING.cluster])
