@@ -172,15 +172,25 @@ def convolution_engine(
         ValueError: if there is no such backend.
         ImportError: if spconv is asked for and cannot be loaded.
     """
-    if backend not in ("auto", "torch", "spconv"):
-        raise ValueError(f"backend must be auto, torch or spconv, found {backend}")
-    if backend == "spconv":
-        spconv_library()
+    check_backend(backend)
     wanted = backend == "spconv" or (
         backend == "auto" and feat.device.type == "cuda" and feat.dtype == torch.float32
     )
     here = wanted and spconv_is_installed() and spconv_suits(feat, weight, kernel_map)
     return "spconv" if here and spconv_agrees(feat.device) else "torch"
+
+
+def check_backend(backend: ConvolutionBackend) -> None:
+    """Find out whether sparse convolutions can be asked for so.
+
+    Raises:
+        ValueError: if there is no such backend.
+        ImportError: if spconv is asked for and cannot be loaded.
+    """
+    if backend not in ("auto", "torch", "spconv"):
+        raise ValueError(f"backend must be auto, torch or spconv, found {backend}")
+    if backend == "spconv":
+        spconv_library()
 
 
 def segment_engine(backend: SegmentBackend = "auto") -> SegmentEngine:

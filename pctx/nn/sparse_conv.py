@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pctx.geometry.kernel_map import KernelMap
 from pctx.geometry.tap_table import TapTable
-from pctx.nn.backend import ConvolutionBackend, convolution_engine
+from pctx.nn.backend import ConvolutionBackend, check_backend, convolution_engine
 from pctx.nn.spconv_engine import convolve_by_spconv
 from pctx.nn.table_convolution import convolve_by_table
 from pctx.nn.tap_convolution import convolve_by_tap
@@ -201,6 +201,19 @@ class SparseInverseConv3d(_SparseConvolution):
         if kernel_map.stride == 1:
             raise ValueError("the kernel map has stride 1; an inverse goes back over a strided map")
         return self._convolve(feat, kernel_map.turned())
+
+
+def set_backend(model: nn.Module, backend: ConvolutionBackend) -> None:
+    """Let all sparse convolutions of a model ask for one engine, with the same numbers.
+
+    Raises:
+        ValueError: if there is no such backend.
+        ImportError: if spconv is asked for and cannot be loaded.
+    """
+    check_backend(backend)
+    for part in model.modules():
+        if isinstance(part, _SparseConvolution):
+            part.backend = backend
 
 
 def _convolve(
