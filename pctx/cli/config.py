@@ -72,7 +72,8 @@ def config_folder() -> Path:
 def run_composed(name: str, overrides: Sequence[str], task: Callable[[Any, Path], object]) -> None:
     """Let Hydra compose `name`.yaml with overrides, then call task(config, run folder).
 
-    Hydra's own flags (`-m`, `--cfg job`, `--info`, …) work as everywhere.
+    Hydra's own flags (`-m`, `--cfg job`, `--info`, …) work as everywhere. What the task gives is
+    what a sweeper goes by.
     """
     import hydra
     from hydra.core.hydra_config import HydraConfig
@@ -84,11 +85,11 @@ def run_composed(name: str, overrides: Sequence[str], task: Callable[[Any, Path]
 
     failures: list[BaseException] = []
 
-    def entry(config: Any) -> None:
+    def entry(config: Any) -> object:
         try:
             if missing := sorted(OmegaConf.missing_keys(config)):
                 raise UsageError(f"{missing[0]} is needed: add {missing[0]}=…")
-            task(config, Path(HydraConfig.get().runtime.output_dir))
+            return task(config, Path(HydraConfig.get().runtime.output_dir))
         except (Exception, KeyboardInterrupt) as error:
             failures.append(error)
             raise SystemExit from error

@@ -49,7 +49,7 @@ _LISTED = 5
 
 def train(context: typer.Context) -> None:
     """Fit a model. [OVERRIDES] are Hydra's: group=option, key=value."""
-    run_composed("train", _with_resume(context.args), fit)
+    run_composed("train", _with_resume(context.args), lambda config, run: fit(config, run).miou)
 
 
 def fit(config: Any, run: Path) -> Scores:
@@ -60,7 +60,7 @@ def fit(config: Any, run: Path) -> Scores:
     from omegaconf import OmegaConf
 
     from pctx import checkpoint as checkpoints
-    from pctx.data.loader import Pipeline
+    from pctx.data.pipeline import Pipeline
     from pctx.engine.callbacks import Freeze, SaveModel
     from pctx.engine.datamodule import ScanDataModule
     from pctx.engine.losses import weigh_classes

@@ -42,6 +42,9 @@ class Dice(Criterion):
 class Lovasz(Criterion):
     """The Lovasz-softmax loss, the mean over the classes present."""
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def of_labelled(self, logits: Float[Tensor, "n c"], label: Int[Tensor, "n"]) -> Tensor:
         """Compute it of the softmax."""
         return lovasz_softmax(logits.softmax(dim=1), label)
