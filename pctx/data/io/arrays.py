@@ -58,7 +58,7 @@ def read_npy(path: Path) -> PointCloud:
         if array.dtype.kind in "fiu" and array.ndim == 3 and array.shape[2] in (5, 6):
             return _range_image(array)
         if _is_table(array):
-            return with_labels(path, cloud_from_columns(name_columns(array)))
+            return with_labels(path, _cloud_of_table(array))
     raise ReadError(
         f"{path}: an array of shape {array.shape} and type {array.dtype} is no cloud; points are "
         f"(n, {NARROWEST} to {WIDEST}) with x, y and z first, or (height, width, 6) with "
@@ -89,7 +89,7 @@ def read_npz(path: Path) -> PointCloud:
             with archive.open(member) as entry:
                 arrays[member.filename.removesuffix(".npy")] = npy.load(entry, member.file_size)
         if len(arrays) == 1 and _is_table(table := next(iter(arrays.values()))):
-            return cloud_from_columns(name_columns(table))
+            return _cloud_of_table(table)
         return _cloud_of_arrays(arrays)
 
 
@@ -144,6 +144,10 @@ def _is_table(array: np.ndarray) -> bool:
     return array.dtype.kind in "fiu" and array.ndim == 2 and NARROWEST <= array.shape[1] <= WIDEST
 
 
+def _cloud_of_table(table: np.ndarray) -> PointCloud:
+    return cloud_from_columns(name_columns(table), table[:, :3].astype(np.float64))
+
+
 def _range_image(array: np.ndarray) -> PointCloud:
     pixels = array.reshape(-1, array.shape[2])
     pixels = pixels[pixels[:, 4] != 0]
@@ -161,7 +165,7 @@ def _cloud_of_arrays(arrays: Mapping[str, np.ndarray]) -> PointCloud:
             return _cloud_of_arrays({field: array[field] for field in array.dtype.names})
         if _is_table(array) and array.shape[1] > 3:
             rest = {other: column for other, column in arrays.items() if other != name}
-            return _cloud_of_arrays(name_columns(array) | rest)
+            return _cloud_of_arrays({name: array[:, :3]} | name_columns(array) | rest)
     triples = {role: _find_triple(names, arrays) for role, names in _NAMES.items()}
     coord = arrays.get(triples["coord"] or "")
     rows = len(coord) if coord is not None else _num_rows(arrays)

@@ -14,6 +14,7 @@ import numpy as np
 
 from pctx.data.io import copc, las_points
 from pctx.data.io.columns import cloud_from_columns
+from pctx.data.io.errors import ReadError
 from pctx.data.io.labelled import Labelled
 from pctx.data.io.las_file import (
     LAS_MAGIC,
@@ -41,6 +42,12 @@ def read_las(path: Path) -> PointCloud:
         ReadError: it is no LAS or LAZ file, or holds less than its header says.
     """
     file = read_las_file(path)
+    scales, offsets = file.scales_and_offsets
+    if len(file.points) and not (np.isfinite([*scales, *offsets]).all() and scales.all()):
+        raise ReadError(
+            f"{path}: its header scales points by {scales.tolist()} and moves them by "
+            f"{offsets.tolist()}: it is corrupt"
+        )
     return cloud_from_columns(las_points.columns(file), las_points.positions(file))
 
 
@@ -126,6 +133,11 @@ def is_las(path: Path) -> bool:
     """Whether a file begins as LAS and LAZ files do."""
     with path.open("rb") as stream:
         return stream.read(4) == LAS_MAGIC
+
+
+def count_points(path: Path) -> int:
+    """Give the number of points that the header of a LAS or LAZ file speaks of."""
+    return read_las_front(path).num_points
 
 
 def check_classes(source: Path, codes: Iterable[int]) -> None:

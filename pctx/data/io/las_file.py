@@ -72,6 +72,11 @@ class LasFile:
         return numbers[:3], numbers[3:]
 
     @property
+    def num_points(self) -> int:
+        """Points that the header speaks of, read or not."""
+        return _num_points(self.header)
+
+    @property
     def offset_to_points(self) -> int:
         """Where the points begin."""
         return int(struct.unpack_from("<I", self.header, _OFFSET_TO_POINTS)[0])
@@ -148,7 +153,7 @@ def open_las_file(path: Path) -> Iterator[tuple[LasFile, int, Blocks]]:
     size = path.stat().st_size
     with path.open("rb") as stream:
         file = _read_front(path, stream, size)
-        num_points = _num_points(file.header)
+        num_points = file.num_points
         length = struct.unpack_from("<H", file.header, _RECORD_LENGTH)[0]
         file = replace(file, points=np.zeros((0, length), np.uint8))
         if file.compressed:

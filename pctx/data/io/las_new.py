@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pctx.data.io import las_points
+from pctx.data.io import las_flags, las_points
 from pctx.data.io.columns import columns_of
 from pctx.data.io.las_file import LAS_MAGIC, LasFile
 from pctx.geometry.points import PointCloud
@@ -24,7 +24,9 @@ _STEP, _FINE_STEP = 1e-3, 1e-5
 """Metres a unit of a new file, and of one of less than 100 m."""
 _FINE_EXTENT = 100.0
 _LARGEST = 2**31 - 1
-_OWN = {"return_number", "number_of_returns", "scan_angle", "point_source_id", "gps_time", "nir"}
+_OWN = las_flags.NAMES | {
+    *("return_number", "number_of_returns", "scan_angle", "point_source_id", "gps_time", "nir")
+}
 """The extra columns for which a point has a place of its own."""
 
 
@@ -63,7 +65,8 @@ def _points(cloud: PointCloud, step: float) -> np.ndarray:
     whole = np.rint(np.where(finite, cloud.coord, 0).astype(np.float64) / step)
     for i, axis in enumerate("XYZ"):
         points[axis] = whole[:, i]
-    points["flags"] = np.where(cloud.finite, 0, _WITHHELD)
+    las_flags.set_flags(points, cloud.extra)
+    points["flags"] |= np.where(cloud.finite, 0, _WITHHELD).astype(np.uint8)
     if cloud.label is not None:
         points["class"] = cloud.label
     if cloud.intensity is not None:

@@ -6,14 +6,15 @@ n points. Tables 7 to 17 (points) and 24, 25 (extra bytes) of the LAS 1.4 R15 sp
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from pctx.data.io.columns import color_to_uint8, distinct
 from pctx.data.io.las_file import LasFile
+from pctx.data.io.las_flags import flag_columns
 from pctx.data.io.las_record import Record
 
 _OLD = [
@@ -114,12 +115,28 @@ def positions(file: LasFile) -> np.ndarray:
     return np.stack([raw[a] * scales[i] + offsets[i] for i, a in enumerate("XYZ")], axis=1)
 
 
+def integers(file: LasFile, axis: str) -> np.ndarray:
+    """Give (n,) int32: the stored coordinates of the axis X, Y or Z."""
+    values: np.ndarray = _view(file)[axis]
+    return values
+
+
+def keep_largest(file: LasFile, point: np.ndarray, names: Collection[str]) -> None:
+    """Raise the named fields of one point (1, r), in place, to the largest that the file has."""
+    if not len(file.points):
+        return
+    known, largest = _view(file), _view(replace(file, points=point))
+    for name in set(names) & set(known.dtype.names or ()):
+        largest[name] = np.maximum(largest[name], known[name].max())
+
+
 def columns(file: LasFile) -> dict[str, np.ndarray]:
-    """Give every field but the position by name; colour and nir that are all 0 are left out.
+    """Give every field but the position by name; what may lack is left out where it is all 0.
 
     The names are intensity, classification, red, green, blue, return_number, number_of_returns,
-    scan_angle (degrees), point_source_id, gps_time (where the format has it), nir, and those of
-    the extra fields, with a number where they repeat one of these.
+    scan_angle (degrees), point_source_id, gps_time (where the format has it), and, where
+    any is not 0, colours, nir and the fields of `las_flags`; and those of the extra fields, with a
+    number where they repeat one of these.
     """
     raw = _view(file)
     names = raw.dtype.names or ()
@@ -141,6 +158,7 @@ def columns(file: LasFile) -> dict[str, np.ndarray]:
             found |= dict(zip(("red", "green", "blue"), color_to_uint8(color).T, strict=True))
     if "nir" in names and raw["nir"].any():
         found["nir"] = raw["nir"].copy()
+    found |= flag_columns(raw)
     for field in extra_fields(file):
         found[distinct(field.name, set(found))] = extra_column(file, field)
     return found

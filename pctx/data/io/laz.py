@@ -6,6 +6,7 @@ n points of r bytes. The record of LASzip is laid out as in its source, `laszip.
 from __future__ import annotations
 
 import io
+import logging
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,12 +18,19 @@ import numpy as np
 
 from pctx.data.io.errors import ReadError
 
+log = logging.getLogger(__name__)
+
 _POINTWISE, _CHUNKED, _LAYERED = 1, 2, 3
 """Ways to compress: one stream (before LASzip 2.0), chunks, chunks in layers (formats 6 to 10)."""
 _VARIABLE = 2**32 - 1
 """The chunk size that stands for chunks of any size."""
 _LAYERS = {10: 9, 11: 1, 12: 2, 13: 1}
 """Layers of an item: a point, RGB, RGB and NIR, a wave packet; of extra bytes, one a byte."""
+_WAVES, _CHANNEL_BYTE, _CHANNEL_BITS = 13, 15, 0x30
+"""The item of a wave packet in layers, and where a point says which channel it is of.
+
+lazrs 0.8.2 mixes up the packets of points whose neighbour is of another channel.
+"""
 _SLACK = 8
 """Bytes by which two encoders may differ in ending a chunk."""
 
@@ -69,6 +77,8 @@ class Packed:
             block = np.zeros((min(size, num_points - done), length), np.uint8)
             with _faults(self.path):
                 decompressor.decompress_many(block.reshape(-1))
+            if not done and _mixes_waves(self.data, block):
+                log.warning("%s: its wave packets are of several channels: unsure", self.path)
             yield block
 
 
@@ -135,6 +145,9 @@ def write_points(
 
     Returns:
         (points, bytes) of each chunk.
+
+    Raises:
+        ValueError: they have wave packets of several channels of a scanner.
     """
     import lazrs
 
@@ -142,6 +155,11 @@ def write_points(
     sizes = [n for n, _ in chunks if n] if has_variable_chunks(data) else []
     compressor, left = None, sizes.pop(0) if sizes else -1
     for block in blocks:
+        if _mixes_waves(data, block):
+            raise ValueError(
+                "wave packets of several scanner channels cannot be compressed without loss; "
+                "write .las"
+            )
         while len(block):
             if compressor is None:
                 compressor = lazrs.LasZipCompressor(stream, vlr)
@@ -161,6 +179,15 @@ def write_points(
     written = tuple(lazrs.read_chunk_table(stream, vlr))
     stream.seek(end)
     return written
+
+
+def _mixes_waves(data: bytes, points: np.ndarray) -> bool:
+    """Whether points (n, r) have wave packets in layers and are of several channels."""
+    kinds = [struct.unpack_from("<H", data, at)[0] for at in range(34, len(data) - 5, 6)]
+    if _WAVES not in kinds or not len(points):
+        return False
+    channel = points[:, _CHANNEL_BYTE] & _CHANNEL_BITS
+    return bool((channel != channel[0]).any())
 
 
 def _check_record(path: Path, data: bytes, length: int) -> int:

@@ -45,17 +45,17 @@ def read_ptx(path: Path) -> PointCloud:
                 f"{path}: a scan says that it has {size} points, the file holds "
                 f"{len(starts) - 1 - line}: it is truncated"
             )
-        first = data[starts[line] : starts[line + 1]] if size else b""
-        width = len(first.split())
-        if size and width not in _WIDTHS:
+        if size == 0:
+            continue
+        width = len(data[starts[line] : starts[line + 1]].split())
+        if width not in _WIDTHS:
             raise ReadError(f"{path}: line {line + 1} holds {width} numbers; a point has 3, 4 or 7")
         block = io.BytesIO(data[starts[line] : starts[line + size]])
         table = read_rows(path, block, Style(), width, line=line + 1)
         if len(table) != size:
             raise ReadError(f"{path}: a scan says that it has {size} points, it has {len(table)}")
-        if size:
-            table[:, :3] = table[:, :3] @ matrix[:3, :3] + matrix[3, :3]
-            tables.append(table)
+        table[:, :3] = table[:, :3] @ matrix[:3, :3] + matrix[3, :3]
+        tables.append(table)
         line += size
     width = min((table.shape[1] for table in tables), default=_WIDTHS[0])
     whole = np.concatenate([np.zeros((0, width)), *(table[:, :width] for table in tables)])

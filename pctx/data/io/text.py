@@ -70,12 +70,10 @@ def read_text(path: Path) -> PointCloud:
             "truncated"
         )
     if layout.names:
-        columns = dict(zip(layout.names, table.T, strict=True))
-    elif path.suffix.lower() == ".pts" and width == len(_PTS):
-        columns = dict(zip(_PTS, table.T, strict=True))
-    else:
-        columns = name_columns(table)
-    return cloud_from_columns(columns)
+        return cloud_from_columns(dict(zip(layout.names, table.T, strict=True)))
+    if path.suffix.lower() == ".pts" and width == len(_PTS):
+        return cloud_from_columns(dict(zip(_PTS, table.T, strict=True)))
+    return cloud_from_columns(name_columns(table), table[:, :3])
 
 
 def write_text(path: Path, labelled: Labelled) -> None:

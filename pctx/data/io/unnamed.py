@@ -11,15 +11,15 @@ NARROWEST, WIDEST = 3, 16
 
 
 def name_columns(table: np.ndarray) -> dict[str, np.ndarray]:
-    """Name the columns (n,) of a table (n, 3 to 16) whose first three are x, y and z.
+    """Name the columns (n,) of a table (n, 3 to 16) behind its first three, which are x, y and z.
 
-    Behind these, three columns are normals where they are of unit length, or within -1..1 with
+    Three columns are normals where they are of unit length, or within -1..1 with
     some below 0; else colours where they are 0..1 or whole numbers 0..255. A single column is
     intensity where it stands before any colours; the last one, of whole numbers, is the label where
     it stands behind colours or normals. What is 0, 1 or 255 throughout behind colours is their
     opacity and is passed over, as is a column of nothing but NaN. The rest is column_4 and so on.
     """
-    columns = dict(zip("xyz", table.T[:3], strict=True))
+    columns: dict[str, np.ndarray] = {}
     at, width = 3, table.shape[1]
     while at < width:
         triple, column = table[:, at : at + 3], table[:, at]
@@ -39,7 +39,7 @@ def name_columns(table: np.ndarray) -> dict[str, np.ndarray]:
         columns |= dict(zip(names, table.T[at : at + len(names)], strict=True))
         at += len(names)
     columns.pop("opacity", None)
-    return {name: column for name, column in columns.items() if not _is_missing(name, column)}
+    return {name: column for name, column in columns.items() if not _is_missing(column)}
 
 
 def _are_normals(triple: np.ndarray) -> bool:
@@ -63,5 +63,5 @@ def _is_opacity(column: np.ndarray) -> bool:
     return len(column) > 1 and bool((column == column[0]).all() and column[0] in (0, 1, 255))
 
 
-def _is_missing(name: str, column: np.ndarray) -> bool:
-    return name not in "xyz" and len(column) > 0 and bool(np.isnan(column).all())
+def _is_missing(column: np.ndarray) -> bool:
+    return len(column) > 0 and bool(np.isnan(column).all())

@@ -1,0 +1,126 @@
+"""Every field of every LAS version and point format, beside what laspy says of the same file."""
+
+import laspy
+import numpy as np
+import pytest
+
+from pctx.data.io.columns import color_to_uint8
+from pctx.data.io.errors import ReadError
+from pctx.data.io.formats import read, write
+
+VERSIONS = {0: "1.1", 1: "1.2", 2: "1.2", 3: "1.2", 4: "1.3", 5: "1.3"}
+FLAGS = ("synthetic", "key_point", "withheld", "overlap", "scanner_channel")
+FLAGS += ("scan_direction_flag", "edge_of_flight_line", "user_data")
+WAVE = ("wavepacket_index", "wavepacket_offset", "wavepacket_size", "x_t", "y_t", "z_t")
+CASES = [(form, suffix) for form in range(11) for suffix in (".las", ".laz")]
+
+
+def made(path, form, n=70):
+    """A file whose every field is of random numbers, with extra dimensions of all kinds."""
+    rng = np.random.default_rng(form)
+    header = laspy.LasHeader(point_format=form, version=VERSIONS.get(form, "1.4"))
+    header.scales, header.offsets = [0.001, 0.01, 1e-5], [7e5, 6e6, -10]
+    header.add_extra_dims(
+        [
+            laspy.ExtraBytesParams("plain", np.float32),
+            laspy.ExtraBytesParams("big", np.uint64),
+            laspy.ExtraBytesParams("triple", "3u1"),
+            laspy.ExtraBytesParams("scaled", np.int16, offsets=[5.0], scales=[0.25]),
+            laspy.ExtraBytesParams("pair", "2i4", offsets=[1.0, -1.0], scales=[0.5, 0.125]),
+            laspy.ExtraBytesParams("three", "3f4", offsets=[0.0, 1, 2], scales=[1.0, 2, 4]),
+        ]
+    )
+    file = laspy.LasData(header)
+    file.points = laspy.ScaleAwarePointRecord.zeros(n, header=header)
+    raw = file.points.array
+    for name in raw.dtype.names:
+        part = raw[name]
+        if part.dtype.kind == "f":
+            raw[name] = rng.normal(size=part.shape)
+        else:
+            largest = min(np.iinfo(part.dtype).max, 2**40)
+            raw[name] = rng.integers(0, largest, part.shape, dtype=part.dtype, endpoint=True)
+    if form in (9, 10) and path.suffix == ".laz":
+        file.scanner_channel = np.ones(n, np.uint8)
+    file.write(path)
+    return laspy.read(path)
+
+
+@pytest.mark.parametrize(("form", "suffix"), CASES)
+def test_every_field_is_that_of_laspy(form, suffix, tmp_path):
+    path = tmp_path / f"a{suffix}"
+    file, cloud = made(path, form), read(path)
+    there = set(file.point_format.dimension_names)
+    spread = np.abs(cloud.coord).max() * 2.0**-23
+    assert np.allclose(cloud.xyz, file.xyz, rtol=0, atol=spread)
+    assert np.array_equal(cloud.label, np.asarray(file.classification))
+    assert np.array_equal(cloud.intensity, np.asarray(file.intensity))
+    same = {"return_number", "number_of_returns", "point_source_id", "gps_time", "nir"}
+    for name in (same | {*FLAGS, *WAVE}) & there:
+        assert np.array_equal(cloud.extra[name], np.asarray(file[name])), name
+    assert not ({*FLAGS, *WAVE} & set(cloud.extra)) - there
+    angle = np.asarray(file.scan_angle) * 0.006 if form > 5 else np.asarray(file.scan_angle_rank)
+    assert np.allclose(cloud.extra["scan_angle"], angle, atol=1e-4)
+    if "red" in there:
+        color = np.stack([file.red, file.green, file.blue], axis=1)
+        assert np.array_equal(cloud.color, color_to_uint8(np.asarray(color)))
+    for name in file.point_format.extra_dimension_names:
+        assert np.array_equal(cloud.extra[name], np.asarray(file[name])), name
+
+
+@pytest.mark.parametrize(("form", "suffix"), CASES)
+def test_a_copy_differs_in_the_class_only(form, suffix, tmp_path):
+    path, copy = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    before, cloud = made(path, form), read(path)
+    label = np.arange(len(cloud)) % 32
+    write(copy, type(cloud)(coord=cloud.coord, origin=cloud.origin, label=label), source=path)
+    after = laspy.read(copy)
+    assert np.array_equal(np.asarray(after.classification), label)
+    for name in before.point_format.dimension_names:
+        if name != "classification":
+            assert np.array_equal(np.asarray(after[name]), np.asarray(before[name])), name
+    assert after.header.version == before.header.version
+    assert [v.record_data_bytes() for v in after.vlrs] == [
+        v.record_data_bytes() for v in before.vlrs
+    ]
+
+
+@pytest.mark.parametrize("form", [9, 10])
+def test_wave_packets_that_would_be_lost_are_not_compressed(form, tmp_path, caplog):
+    before = made(tmp_path / "a.las", form)
+    write(tmp_path / "b.las", read(tmp_path / "a.las"), source=tmp_path / "a.las")
+    assert (tmp_path / "b.las").read_bytes() == (tmp_path / "a.las").read_bytes()
+    with pytest.raises(ValueError, match=r"wave packets of several scanner channels.*\.las"):
+        write(tmp_path / "b.laz", read(tmp_path / "a.las"), source=tmp_path / "a.las")
+    before.write(tmp_path / "c.laz")
+    read(tmp_path / "c.laz")
+    assert "several channels" in caplog.text
+
+
+@pytest.mark.parametrize("form", [1, 5, 7])
+def test_flags_and_user_data_go_into_new_files(form, tmp_path):
+    made(tmp_path / "a.las", form)
+    cloud = read(tmp_path / "a.las")
+    write(tmp_path / "b.laz", cloud)
+    after = laspy.read(tmp_path / "b.laz")
+    for name in set(FLAGS) & set(cloud.extra):
+        assert np.array_equal(np.asarray(after[name]), cloud.extra[name]), name
+    back = read(tmp_path / "b.laz")
+    for name in set(WAVE) & set(cloud.extra):
+        assert np.array_equal(back.extra[name], cloud.extra[name]), name
+
+
+def test_flags_that_are_0_are_absent(real_data):
+    cloud = read(real_data / "laspy__laspy/tests/data/plane.laz")
+    assert not {*FLAGS, *WAVE} & set(cloud.extra) - {"user_data", "scan_direction_flag"}
+
+
+@pytest.mark.parametrize("at", range(6))
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_scales_and_offsets_that_are_no_numbers_are_refused(at, value, tmp_path):
+    made(tmp_path / "a.las", 1)
+    data = bytearray((tmp_path / "a.las").read_bytes())
+    data[131 + 8 * at : 139 + 8 * at] = np.float64(value).tobytes()
+    (tmp_path / "a.las").write_bytes(data)
+    with pytest.raises(ReadError, match=f"a.las: its header scales.*{value}.*corrupt"):
+        read(tmp_path / "a.las")
