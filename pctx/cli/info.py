@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from pctx.geometry.points import PointCloud
 
 EXAMPLES = """Examples:
@@ -20,9 +18,6 @@ pctx info scan.laz
 
 pctx info scans/*.ply --json
 """
-
-SPACING_SAMPLE = 2000
-"""Points whose nearest neighbour is looked up for the spacing."""
 
 
 def info(
@@ -52,6 +47,8 @@ def describe(cloud: PointCloud) -> dict[str, Any]:
     """Gather the facts of a cloud as plain values; lengths in metres."""
     import numpy as np
 
+    from pctx.data.spacing import median_spacing, suggest_grid_size
+
     finite = cloud.xyz[cloud.finite]
     facts: dict[str, Any] = {
         "points": len(cloud),
@@ -61,9 +58,9 @@ def describe(cloud: PointCloud) -> dict[str, Any]:
     if len(finite):
         low, high = finite.min(axis=0), finite.max(axis=0)
         facts |= {"min": low.tolist(), "max": high.tolist(), "extent": (high - low).tolist()}
-    spacing = _spacing(cloud.coord[cloud.finite])
+    spacing = median_spacing(cloud.coord[cloud.finite])
     if spacing:
-        facts |= {"spacing": spacing, "suggested_grid_size": _round_125(2 * spacing)}
+        facts |= {"spacing": spacing, "suggested_grid_size": suggest_grid_size(spacing)}
     if cloud.label is not None:
         ids, counts = np.unique(cloud.label, return_counts=True)
         facts["classes"] = dict(zip(map(str, ids.tolist()), counts.tolist(), strict=True))
@@ -73,28 +70,6 @@ def describe(cloud: PointCloud) -> dict[str, Any]:
 def _fields(cloud: PointCloud) -> list[str]:
     named = ("color", "intensity", "normal", "label", "instance")
     return ["coord", *(n for n in named if getattr(cloud, n) is not None), *cloud.extra]
-
-
-def _spacing(coord: np.ndarray) -> float | None:
-    """Give the median distance, in metres, of a sample's points to their nearest neighbours."""
-    import numpy as np
-    from scipy.spatial import cKDTree
-
-    distinct = np.unique(coord, axis=0) if len(coord) <= 3_000_000 else coord
-    if len(distinct) < 2:
-        return None
-    sample = distinct[:: max(1, len(distinct) // SPACING_SAMPLE)]
-    distance = cKDTree(distinct).query(sample, k=2)[0][:, 1]
-    return round(float(np.median(distance)), 4)
-
-
-def _round_125(value: float) -> float:
-    """Round to 1, 2 or 5 times a power of ten."""
-    import numpy as np
-
-    power = 10.0 ** np.floor(np.log10(max(value, 1e-6)))
-    steps = np.array([1, 2, 5, 10]) * power
-    return float(f"{steps[np.argmin(np.abs(np.log(steps / max(value, 1e-6))))]:.6g}")
 
 
 def _print(file: Path, facts: dict[str, Any]) -> None:

@@ -11,7 +11,19 @@ from difflib import get_close_matches
 
 import typer
 
-from pctx.cli import benchmark, convert, demo, doctor, evaluate, info, predict, train, view
+from pctx.cli import (
+    benchmark,
+    card,
+    check,
+    convert,
+    demo,
+    doctor,
+    evaluate,
+    info,
+    predict,
+    train,
+    view,
+)
 from pctx.cli.config import TrainConfig, UsageError, unquoted
 
 app = typer.Typer(
@@ -41,6 +53,10 @@ app.command(epilog=predict.EXAMPLES)(predict.predict)
 app.command(epilog=view.EXAMPLES)(view.view)
 app.command(epilog=convert.EXAMPLES)(convert.convert)
 app.command(epilog=info.EXAMPLES)(info.info)
+app.command(epilog=card.EXAMPLES)(card.card)
+app.command(epilog=check.EXAMPLES, context_settings=_OVERRIDES, options_metavar="[OVERRIDES]")(
+    check.check
+)
 app.add_typer(benchmark.app, name="benchmark")
 app.command()(doctor.doctor)
 

@@ -45,7 +45,8 @@ class NuScenesDataset(ScanDataset):
     ) -> None:
         self.root = find_root(root, (), "v1.0-*")
         self.card = card if isinstance(card, Card) else named_card(card)
-        frames, self._labels = [], {}
+        frames: list[tuple[str, int, str]] = []
+        self._labels: dict[str, str] = {}
         versions = _versions(self.root, version)
         for folder in versions:
             found, labels = _frames(folder)

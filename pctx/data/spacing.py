@@ -1,0 +1,37 @@
+"""How close the points of a cloud lie, and the grid size that suits them.
+
+n points.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+SAMPLE = 2000
+"""Points whose nearest neighbour is looked up."""
+SPACINGS_A_VOXEL = 2
+"""A voxel of two spacings holds some four points of a surface: enough for a mean."""
+_MOST_DISTINCT = 3_000_000
+"""Points above which repeated ones are not looked for."""
+
+
+def median_spacing(coord: np.ndarray) -> float | None:
+    """Give the median distance, in metres, of a sample of finite points to their nearest others.
+
+    Repeated points count once. None where fewer than two points are distinct.
+    """
+    from scipy.spatial import cKDTree
+
+    distinct = np.unique(coord, axis=0) if len(coord) <= _MOST_DISTINCT else coord
+    if len(distinct) < 2:
+        return None
+    sample = distinct[:: max(1, len(distinct) // SAMPLE)]
+    distance = cKDTree(distinct).query(sample, k=2)[0][:, 1]
+    return round(float(np.median(distance)), 4)
+
+
+def suggest_grid_size(spacing: float) -> float:
+    """Give two spacings, rounded to 1, 2 or 5 times a power of ten."""
+    size = max(SPACINGS_A_VOXEL * spacing, 1e-6)
+    steps = np.array([1, 2, 5, 10]) * 10.0 ** np.floor(np.log10(size))
+    return float(f"{steps[np.argmin(np.abs(np.log(steps / size)))]:.6g}")

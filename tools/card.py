@@ -1,0 +1,9 @@
+"""`pctx card` from a checkout."""
+
+import sys
+
+from pctx.cli.main import main
+
+if __name__ == "__main__":
+    sys.argv.insert(1, "card")
+    main()
