@@ -12,7 +12,7 @@ import typer
 
 from pctx.cli.attention import attention_scenes, read_question
 from pctx.cli.config import UsageError
-from pctx.cli.predict import named
+from pctx.cli.predict_jobs import named
 from pctx.cli.structure import STRUCTURES, model_scenes, read_flags, structure_scenes
 
 if TYPE_CHECKING:

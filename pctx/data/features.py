@@ -69,6 +69,11 @@ class FeatureSpec:
         reaches = [_REACHES[name] for name in self.fields if name in _REACHES]
         return np.max([(0.0, 0.0, 0.0), *reaches], axis=0)
 
+    def missing(self, cloud: PointCloud) -> list[str]:
+        """Name the fields that a cloud lacks."""
+        rows = cloud.select(slice(0))
+        return [name for name in self.fields if _read(rows, name) is None]
+
     def extract(
         self,
         cloud: PointCloud,
