@@ -37,6 +37,7 @@ class Checkpoint:
         grid_size: edge of a voxel, metres.
         weights: the state dict of the Segmentor.
         metrics: scores noted when the file was written.
+        temperature: what logits are divided by, above 0; 1 where nothing was calibrated.
         version: of pctx, when written.
     """
 
@@ -47,6 +48,7 @@ class Checkpoint:
     grid_size: float
     weights: Mapping[str, Tensor]
     metrics: Mapping[str, float] = field(default_factory=dict)
+    temperature: float = 1.0
     version: str = __version__
 
     def build(self) -> Segmentor:
@@ -71,6 +73,7 @@ class Checkpoint:
             "features": self.features.to_dict(),
             "grid_size": float(self.grid_size),
             "metrics": {name: float(value) for name, value in self.metrics.items()},
+            "temperature": float(self.temperature),
             "weights": {name: value.detach().cpu().clone() for name, value in self.weights.items()},
         }
         with replacing(path, overwrite=True) as beside:
@@ -105,6 +108,7 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
             grid_size=content["grid_size"],
             weights=content["weights"],
             metrics=content["metrics"],
+            temperature=content.get("temperature", 1.0),  # older versions know none
             version=content["version"],
         )
     except (KeyError, TypeError) as error:

@@ -69,6 +69,18 @@ class FeatureSpec:
         reaches = [_REACHES[name] for name in self.fields if name in _REACHES]
         return np.max([(0.0, 0.0, 0.0), *reaches], axis=0)
 
+    def check_fill(self, fill: Mapping[str, float]) -> None:
+        """Find out whether values can be filled in.
+
+        Raises:
+            ValueError: one is not finite, or of a field that is not read.
+        """
+        for name, value in fill.items():
+            if name not in self.fields:
+                raise ValueError(f"fill names {name}, but the model reads {', '.join(self.fields)}")
+            if not np.isfinite(value):
+                raise ValueError(f"fill of {name} must be a finite number, found {value}")
+
     def missing(self, cloud: PointCloud) -> list[str]:
         """Name the fields that a cloud lacks."""
         rows = cloud.select(slice(0))
@@ -108,7 +120,7 @@ class FeatureSpec:
             block = feat[start : start + _WIDTHS.get(name, 1)]
             start += len(block)
             values = found[name]
-            block[:] = fill[name] if values is None else values.reshape(len(cloud), -1).T
+            block[:] = fill[name] if values is None else values.reshape(len(cloud), len(block)).T
             if not np.isfinite(block).all():
                 block[~np.isfinite(block)] = 0
             if name in self.centers:

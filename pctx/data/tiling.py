@@ -1,76 +1,262 @@
-"""Tiles: a cloud cut into pieces that fit in memory, each point in the core of one tile."""
+"""Tiles: boxes that part a cloud, sized by what memory holds, and how their results blend.
+
+n points, k cells.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+CELL_VOXELS = 25
+"""Voxels along the edge of a cell, the unit in which boxes are cut: half the usual overlap."""
+MAX_CELL = 2**20
+"""Cells from the origin along an axis beyond which a point is out of range."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Tile:
-    """Row numbers of a cloud.
+class Box:
+    """A part of space: low <= position < high. Infinite where nothing was cut.
 
     Attributes:
-        core: rows whose result is read from this tile.
-        rows: rows the model sees: the core and its surroundings, ascending.
+        low, high: (3,) float64, metres.
     """
 
-    core: np.ndarray
-    rows: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @classmethod
+    def everything(cls) -> Box:
+        """Give the box that has no faces."""
+        return cls(low=np.full(3, -np.inf), high=np.full(3, np.inf))
+
+    def widened(self, by: float | np.ndarray) -> Box:
+        """Move all faces outwards by so many metres, one number or one an axis."""
+        return Box(low=self.low - by, high=self.high + by)
+
+    def holds(self, coord: np.ndarray) -> np.ndarray:
+        """Tell (n,) which points (n, 3) lie in the box."""
+        return ((coord >= self.low) & (coord < self.high)).all(axis=1)
+
+    def weight(self, coord: np.ndarray, blend: float) -> np.ndarray:
+        """Give (n,) float32 in [0, 1]: how much this box has to say of each point (n, 3).
+
+        It falls from 1 to 0 in a straight line from `blend` metres inside a face to `blend` metres
+        outside, and the falls of an edge are multiplied. Of two boxes with a face in common the
+        weights add up to 1; with blend 0 a point is of one box alone.
+        """
+        if blend == 0:
+            return self.holds(coord).astype(np.float32)
+        weight = np.ones(len(coord))
+        for axis in range(3):
+            for face, inwards in ((self.low[axis], 1), (self.high[axis], -1)):
+                if np.isfinite(face):
+                    inside = (coord[:, axis].astype(np.float64) - face) * inwards
+                    weight *= np.clip((inside + blend) / (2 * blend), 0, 1)
+        return weight.astype(np.float32)
 
 
-def grid_tiles(coord: np.ndarray, size: float, overlap: float) -> Iterator[Tile]:
-    """Cut into squares of `size` metres in x and y; each sees `overlap` metres around itself."""
-    if not size > 0:
-        raise ValueError(f"the tile size must be above 0 metres, found {size}")
-    if not overlap >= 0:
-        raise ValueError(f"the overlap must be 0 metres or more, found {overlap}")
-    if not len(coord):
-        return
-    low = coord[:, :2].min(axis=0).astype(np.float64)
-    cell = np.floor((coord[:, :2] - low) / size).astype(np.int64)
-    _, tile_of = np.unique(cell, axis=0, return_inverse=True)
-    order = np.argsort(tile_of.reshape(-1), kind="stable")
-    starts = np.flatnonzero(np.diff(tile_of.reshape(-1)[order], prepend=-1))
-    for core in np.split(order, starts[1:]):
-        yield Tile(core=core, rows=_around(coord, core, overlap))
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cells:
+    """The occupied cells of a cloud, sorted by x, then y, then z.
 
-
-def balanced_tiles(
-    coord: np.ndarray, max_points: int, max_extent: float, overlap: float
-) -> Iterator[Tile]:
-    """Halve until a tile has at most `max_points` core points and `max_extent` metres.
-
-    The longest axis is cut at its median, or at its middle where the extent is what is too large
-    (a far stray point then ends in a tile of its own). A small cloud is one tile.
+    Attributes:
+        edge: metres.
+        anchor: (3,) float64, where cell (0, 0, 0) begins, metres.
+        keys: (k, 3) int64, number of each cell along the axes.
+        points: (k,) int64, points in each.
+        voxels: (k,) int64, voxels in each, or a few more.
     """
-    if not len(coord):
-        return
-    pending = [np.arange(len(coord))]
+
+    edge: float
+    anchor: np.ndarray
+    keys: np.ndarray
+    points: np.ndarray
+    voxels: np.ndarray
+
+    @property
+    def starts(self) -> np.ndarray:
+        """(k + 1,) int64: where each cell begins among points sorted by cell."""
+        return np.concatenate([[0], np.cumsum(self.points)])
+
+    def touching(self, box: Box) -> np.ndarray:
+        """Tell (k,) which cells have something in common with a box."""
+        begin = self.keys * self.edge + self.anchor
+        return ((begin + self.edge > box.low) & (begin < box.high)).all(axis=1)
+
+    def inside(self, box: Box) -> np.ndarray:
+        """Tell (k,) which cells have their middle in a box. Boxes that part space part cells."""
+        return box.holds((self.keys + 0.5) * self.edge + self.anchor)
+
+    def runs(self, chosen: np.ndarray) -> Iterator[tuple[int, int]]:
+        """Give the ranges of sorted points that the chosen cells (k,) fill, neighbours joined."""
+        starts = self.starts
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]])))
+        for first, end in edges.reshape(-1, 2).tolist():
+            yield int(starts[first]), int(starts[end])
+
+    def merged(self, other: Cells) -> Cells:
+        """Add the counts of other points, counted with the same edge and anchor."""
+        keys = np.concatenate([self.keys, other.keys])
+        _, first, of = np.unique(_packed(keys), return_index=True, return_inverse=True)
+        points, voxels = (
+            np.bincount(of.reshape(-1), weights=np.concatenate(counts), minlength=len(first))
+            for counts in ((self.points, other.points), (self.voxels, other.voxels))
+        )
+        return replace(
+            self,
+            keys=keys[first],
+            points=points.astype(np.int64),
+            voxels=voxels.astype(np.int64),
+        )
+
+    def rank(self, keys: np.ndarray) -> np.ndarray:
+        """Give (j,) the place of each of some cells (j, 3), which must be among these."""
+        return np.searchsorted(_packed(self.keys), _packed(keys))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a tile may hold, its surroundings counted: voxels, points, metres along an axis."""
+
+    voxels: int
+    points: int
+    extent: float
+
+
+def cell_keys(coord: np.ndarray, edge: float, anchor: np.ndarray) -> np.ndarray:
+    """Number the cells (n, 3) int64 of points; MAX_CELL or more from 0 where out of range."""
+    cell = np.floor((coord - anchor) / edge)
+    return cell.clip(-MAX_CELL, MAX_CELL).astype(np.int64)
+
+
+def in_range(keys: np.ndarray) -> np.ndarray:
+    """Tell (n,) which cells are near enough to be numbered."""
+    return (np.abs(keys) < MAX_CELL).all(axis=1)
+
+
+def sort_cells(
+    coord: np.ndarray, edge: float, anchor: np.ndarray, grid_size: float
+) -> tuple[Cells, np.ndarray]:
+    """Sort points into cells.
+
+    Args:
+        coord: (n, 3) finite, in range, metres.
+        edge: of a cell.
+        anchor: (3,), where cell (0, 0, 0) begins.
+        grid_size: edge of a voxel, to count voxels.
+
+    Returns:
+        The cells, and (n,) the points' order by cell, stable within one.
+    """
+    keys = cell_keys(coord, edge, anchor)
+    packed = _packed(keys)
+    order = np.argsort(packed, kind="stable")
+    ascending = packed[order]
+    head = np.flatnonzero(np.diff(ascending, prepend=-1))
+    count = np.diff(np.append(head, len(coord)))
+    cell_of = np.repeat(np.arange(len(head)), count)
+    # The voxels in a cell by number, and cells by rank: both fit in one key.
+    inner = np.floor((coord - (keys * edge + anchor)) / grid_size).clip(0, 2**12 - 1)
+    x, y, z = inner.astype(np.int64)[order].T
+    distinct = np.unique((cell_of << 36) | (x << 24) | (y << 12) | z)
+    return Cells(
+        edge=edge,
+        anchor=anchor,
+        keys=keys[order[head]],
+        points=count,
+        voxels=np.bincount(distinct >> 36, minlength=len(head)),
+    ), order
+
+
+def cell_edge(grid_size: float, tile: float | None) -> float:
+    """Give the edge of a cell in metres: 25 voxels, or up to twice that where tiles are given."""
+    edge = CELL_VOXELS * grid_size
+    if tile is None or tile <= edge:
+        return tile or edge
+    return tile / 2 ** int(np.log2(tile / edge))
+
+
+def cell_anchor(place: np.ndarray, grid_size: float, tile: float | None) -> np.ndarray:
+    """Give (3,): where a cell near a place begins, such that tiles begin at whole multiples.
+
+    So the tiles of a file are the same whatever origin it is read with.
+    """
+    step = tile or cell_edge(grid_size, tile)
+    anchor: np.ndarray = np.round(place / step) * step
+    return anchor
+
+
+def square_boxes(cells: Cells, tile: float) -> list[Box]:
+    """Part the cells into squares of `tile` metres in x and y, a multiple of their edge."""
+    squares = np.unique(cells.keys[:, :2] // round(tile / cells.edge), axis=0)
+    return [
+        Box(
+            low=np.array([*(square * tile + cells.anchor[:2]), -np.inf]),
+            high=np.array([*((square + 1) * tile + cells.anchor[:2]), np.inf]),
+        )
+        for square in squares
+    ]
+
+
+def balanced_boxes(cells: Cells, limits: Limits, overlap: float) -> list[Box]:
+    """Halve all space until each box, with `overlap` metres around it, is within the limits.
+
+    A box that is no wider than twice the overlap is not halved for its voxels: it would see ever
+    the same surroundings.
+    """
+    done: list[Box] = []
+    pending = [Box.everything()]
     while pending:
-        core = pending.pop()
-        low, high = coord[core].min(axis=0), coord[core].max(axis=0)
-        axis = int(np.argmax(high - low))
-        extent = high[axis] - low[axis]
-        if extent > max_extent:
-            left = coord[core, axis] <= (low[axis] + high[axis]) / 2
-        elif len(core) > max_points and extent > 0:
-            left = coord[core, axis] < np.median(coord[core, axis])
-            if not left.any():
-                left = coord[core, axis] == low[axis]
-        else:
-            whole = len(core) == len(coord)
-            yield Tile(core=core, rows=core if whole else _around(coord, core, overlap))
-            continue
-        pending += [core[~left], core[left]]
+        box = pending.pop()
+        parts = halves(cells, box, limits.extent) if _too_large(cells, box, limits, overlap) else ()
+        pending += reversed(parts)
+        if not parts:
+            done.append(box)
+    return done
 
 
-def _around(coord: np.ndarray, core: np.ndarray, overlap: float) -> np.ndarray:
-    """Give the rows inside the core's bounding box widened by `overlap` metres."""
-    inside = np.ones(len(coord), dtype=bool)
-    for axis in range(3):
-        low, high = coord[core, axis].min(), coord[core, axis].max()
-        inside &= (coord[:, axis] >= low - overlap) & (coord[:, axis] <= high + overlap)
-    return np.flatnonzero(inside)
+def halves(cells: Cells, box: Box, max_extent: float = np.inf) -> tuple[Box, ...]:
+    """Cut a box across its longest axis, where half of its voxels are on either side.
+
+    Where it is longer than `max_extent` it is cut in the middle: a far stray point then ends in a
+    box of its own.
+
+    Returns:
+        Two boxes; none where there is one cell only.
+    """
+    core = cells.inside(box)
+    keys = cells.keys[core]
+    extent = np.ptp(keys, axis=0) if len(keys) else np.zeros(3)
+    axis = int(np.argmax(extent))
+    if extent[axis] == 0:
+        return ()
+    along, low, high = keys[:, axis], keys[:, axis].min(), keys[:, axis].max()
+    if (extent[axis] + 1) * cells.edge > max_extent:
+        cut = (low + high + 1) // 2
+    else:
+        order = np.argsort(along, kind="stable")
+        summed = np.cumsum(cells.voxels[core][order])
+        cut = along[order][np.searchsorted(summed, summed[-1] / 2)]
+    face = min(max(cut, low + 1), high) * cells.edge + cells.anchor[axis]
+    first_high, second_low = box.high.copy(), box.low.copy()
+    first_high[axis] = second_low[axis] = face
+    return Box(low=box.low, high=first_high), Box(low=second_low, high=box.high)
+
+
+def _too_large(cells: Cells, box: Box, limits: Limits, overlap: float) -> bool:
+    seen = cells.touching(box.widened(overlap))
+    if not seen.any():
+        return False
+    core = cells.keys[cells.inside(box)]
+    width = float(np.ptp(core, axis=0).max() + 1) * cells.edge if len(core) else 0.0
+    if cells.points[seen].sum() > limits.points or width > limits.extent:
+        return True
+    return bool(cells.voxels[seen].sum() > limits.voxels and width > 2 * overlap)
+
+
+def _packed(keys: np.ndarray) -> np.ndarray:
+    x, y, z = (keys + MAX_CELL).T
+    return (x << 42) | (y << 21) | z

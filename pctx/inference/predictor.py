@@ -1,36 +1,57 @@
 """Predictor: a model file and a cloud in, a class for every raw point out.
 
-n raw points, m voxels, c classes.
+n raw points, k points of a box, m voxels, c classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from pctx.checkpoint import Checkpoint, load_checkpoint
+from pctx.data.labels import IGNORE_INDEX
 from pctx.data.prediction import Prediction
 from pctx.data.prepare import prepare_rows
-from pctx.data.tiling import Tile, balanced_tiles, grid_tiles
-from pctx.data.transforms.geometric import rotation
-from pctx.geometry.points import PointCloud
+from pctx.data.scenes import CloudScene, Scene
+from pctx.data.tiling import Box, Limits
+from pctx.geometry.points import PointBatch, PointCloud
+from pctx.inference.memory import available_memory, is_out_of_memory, tile_limits
+from pctx.inference.views import CHANGES, View, make_views
 
-MAX_POINTS = 500_000
-"""Core points of a tile where no tile size is given: about 2 GB with `ptv3_base`."""
-MAX_CELLS = 2**20
-"""Voxels along an axis of a tile: half of what the curves can number."""
+log = logging.getLogger(__name__)
+
 OVERLAP = 50
 """Voxels around a tile's core, where no overlap is given."""
 
 Progress = Callable[[int, int], None]
-"""Called with (points done, points in all)."""
+"""Called with (points done, points in all), at the start and after each tile."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoxResult:
+    """What the model says of the points that a box has a say in.
+
+    Attributes:
+        points: (k,) int64, their numbers in the scene.
+        weight: (k,) float32 above 0, how much it has to say.
+        probability: (k, c) float32, the mean over the views.
+        variance: (k,) float32, over the views, summed over the classes.
+        features: (k, channels) float32, the mean over the views.
+        core: points that lie in the box itself.
+    """
+
+    points: np.ndarray
+    weight: np.ndarray
+    probability: np.ndarray
+    variance: np.ndarray
+    features: np.ndarray | None
+    core: int
 
 
 class Predictor:
@@ -41,11 +62,18 @@ class Predictor:
         device: `cpu`, `cuda`, …
         tile: edge in metres of the square tiles a cloud is cut into; None cuts only what is too
             large for one pass.
-        overlap: metres that a tile sees around itself; by default 50 voxels.
-        views: forward passes a tile, each turned by 1 / views of a full turn; their
+        overlap: metres that a tile sees around itself; by default 50 voxels. In the inner half of
+            them the results of neighbours blend.
+        views: forward passes a tile; the first is the plain one, see `make_views`. Their
             probabilities are averaged, and so are features.
+        vary: what differs from view to view, of `rotate`, `flip`, `scale`, `shuffle`.
         fill: values for channels the model reads and a cloud lacks.
         features: give the features of every point too, 4 bytes a channel.
+        memory: bytes that a tile's work may take; by default what is free.
+        vote: a point takes the mean of so many voxels nearest to it; None takes its own voxel's.
+        min_confidence: below this probability of the likeliest class a point gets none.
+        skip: raw ids, such as those of noise; points that have them are not shown to the model and
+            keep them.
 
     Raises:
         ValueError: the weights do not fit, or as `check_settings` does.
@@ -59,94 +87,198 @@ class Predictor:
         tile: float | None = None,
         overlap: float | None = None,
         views: int = 1,
+        vary: Collection[str] = CHANGES,
         fill: Mapping[str, float] | None = None,
         features: bool = False,
+        memory: int | None = None,
+        vote: int | None = None,
+        min_confidence: float = 0.0,
+        skip: Collection[int] = (),
     ) -> None:
         self.checkpoint = model if isinstance(model, Checkpoint) else load_checkpoint(model)
-        check_settings(self.checkpoint, tile=tile, overlap=overlap, views=views, fill=fill)
+        check_settings(
+            self.checkpoint,
+            tile=tile,
+            overlap=overlap,
+            views=views,
+            vary=vary,
+            fill=fill,
+            vote=vote,
+            min_confidence=min_confidence,
+        )
         self.device = torch.device(device)
         self.model = self.checkpoint.build().to(self.device)
-        self.tile, self.views, self.fill, self.features = tile, views, fill, features
+        self.tile, self.fill, self.features, self.memory = tile, fill, features, memory
+        self.vote, self.min_confidence, self.skip = vote, min_confidence, tuple(skip)
+        self.views = make_views(views, vary)
         self.overlap = OVERLAP * self.checkpoint.grid_size if overlap is None else overlap
 
     def __call__(self, cloud: PointCloud, progress: Progress | None = None) -> Prediction:
-        """Label every point of a cloud, in its order. Labels of the cloud are never read.
+        """Label every point of a cloud, in its order. Its labels are read for `skip` alone.
 
-        Non-finite points get class number -1; the other labels do not depend on them.
+        Non-finite and skipped points get class number -1, and so do those further from the origin
+        than 2^20 cells of 25 voxels; the other labels do not depend on them.
 
         Raises:
-            ValueError: the cloud lacks a channel of the model, and no fill value was given.
+            ValueError: the cloud lacks a channel of the model, and no fill value was given; or
+                memory ran out with the smallest tile.
         """
-        finite = np.flatnonzero(cloud.finite)
-        probability = np.zeros((len(cloud), len(self.checkpoint.labels)), dtype=np.float32)
-        features = None
-        if self.features:
-            width = self.model.backbone.out_channels
-            features = np.zeros((len(cloud), width), dtype=np.float32)
-        for view in range(self.views if len(finite) else 0):
-            angle = 2 * np.pi * view / self.views
-            for core, result in self._passes(cloud, finite, angle, progress):
-                probability[core] += result.probability
-                if features is not None and result.features is not None:
-                    features[core] += result.features
-        probability /= self.views
+        seen, kept = cloud.finite, None
+        if self.skip and cloud.label is not None:
+            kept = np.where(np.isin(cloud.label, self.skip), cloud.label, -1)
+            seen &= kept == -1
+        scene = self.scene(cloud, np.flatnonzero(seen))
+        n = len(cloud)
+        weight, variance = np.zeros((2, n), dtype=np.float32)
+        probability = np.zeros((n, len(self.checkpoint.labels)), dtype=np.float32)
+        width = self.model.backbone.out_channels
+        features = np.zeros((n, width), dtype=np.float32) if self.features else None
+        done = 0
+        if progress is not None:
+            progress(done, len(scene.rows))
+        for result in self.label_boxes(scene, scene.boxes):
+            at, share = result.points, result.weight
+            weight[at] += share
+            probability[at] += share[:, None] * result.probability
+            variance[at] += share * result.variance
+            if features is not None and result.features is not None:
+                features[at] += share[:, None] * result.features
+            done += result.core
+            if progress is not None:
+                progress(done, len(scene.rows))
         if features is not None:
-            features /= self.views
-        label = np.full(len(cloud), -1, dtype=np.int64)
-        label[finite] = probability[finite].argmax(axis=1)
-        votes = np.zeros(len(cloud), dtype=np.int64)
-        votes[finite] = self.views
+            features /= np.maximum(weight, np.finfo(np.float32).tiny)[:, None]
+        prediction = self.conclude(weight, probability, variance, features)
+        return prediction if kept is None else replace(prediction, kept=kept)
+
+    def scene(self, cloud: PointCloud, rows: np.ndarray) -> CloudScene:
+        """Cut the rows of a cloud that count, finite ones, into boxes."""
+        return CloudScene(
+            cloud,
+            rows,
+            fields=self.checkpoint.features.fields,
+            grid_size=self.checkpoint.grid_size,
+            tile=self.tile,
+            overlap=self.overlap,
+            limits=self.limits,
+        )
+
+    @property
+    def limits(self) -> Limits:
+        """What a tile may hold, by the memory that was given or is free."""
+        memory = available_memory(self.device) if self.memory is None else self.memory
+        channels = self.model.backbone.out_channels
+        host = None if self.device.type == "cpu" else available_memory(torch.device("cpu"))
+        return tile_limits(memory, channels, self.checkpoint.grid_size, host)
+
+    def label_boxes(self, scene: Scene, boxes: list[Box]) -> Iterator[BoxResult]:
+        """Run the model on boxes in turn; one that memory does not hold is halved until it does.
+
+        Raises:
+            ValueError: as calling does.
+        """
+        pending = list(reversed(boxes))
+        while pending:
+            box, parts = pending.pop(), ()
+            try:
+                yield self._label_box(scene, box)
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                parts = scene.halves(box)
+                if not parts:
+                    raise ValueError(
+                        "memory ran out with the smallest tile; give a smaller overlap "
+                        f"(now {self.overlap:g} m), or another device"
+                    ) from error
+                log.info("memory ran out: the tile is halved")
+                _release(self.device)
+            pending += reversed(parts)
+
+    def conclude(
+        self,
+        weight: np.ndarray,
+        probability: np.ndarray,
+        variance: np.ndarray,
+        features: np.ndarray | None = None,
+    ) -> Prediction:
+        """Turn weighted sums over boxes, which it divides in place, into a prediction.
+
+        Args:
+            weight: (k,), 0 where no box had a say.
+            probability: (k, c).
+            variance: (k,).
+            features: (k, channels), divided already.
+        """
+        seen = weight > 0
+        divisor = np.where(seen, weight, np.float32(1))
+        probability /= divisor[:, None]
+        variance /= divisor
+        label = np.where(seen, probability.argmax(axis=1), IGNORE_INDEX)
+        if self.min_confidence > 0:
+            label[probability.max(axis=1) < self.min_confidence] = IGNORE_INDEX
         return Prediction(
             label=label,
             labels=self.checkpoint.labels,
             probability=probability,
             entropy=_entropy(probability),
-            votes=votes,
+            variance=variance,
+            votes=seen.astype(np.int64) * len(self.views),
             features=features,
         )
 
-    def _passes(
-        self, cloud: PointCloud, finite: np.ndarray, angle: float, progress: Progress | None
-    ) -> Iterator[tuple[np.ndarray, _Result]]:
-        """Run the tiles of a view; give the rows of each core, and what was computed of them."""
-        if angle:
-            turn = rotation(angle, axis=2).T.astype(np.float32)
-            normal = None if cloud.normal is None else cloud.normal @ turn
-            cloud = replace(cloud, coord=cloud.coord @ turn, normal=normal)
-        feat = self.checkpoint.features.extract(cloud, self.fill)
-        done = 0
-        for tile in self._tiles(cloud.coord[finite]):
-            core, rows = finite[tile.core], finite[tile.rows]
-            yield core, self._run(cloud.coord, feat, core, rows)
-            done += len(core)
-            if progress is not None:
-                progress(done, len(finite))
-
-    def _tiles(self, coord: np.ndarray) -> Iterator[Tile]:
-        if self.tile is not None:
-            return grid_tiles(coord, self.tile, self.overlap)
-        extent = MAX_CELLS * self.checkpoint.grid_size
-        return balanced_tiles(coord, MAX_POINTS, extent, self.overlap)
-
-    @torch.inference_mode()
-    def _run(
-        self, coord: np.ndarray, feat: np.ndarray, core: np.ndarray, rows: np.ndarray
-    ) -> _Result:
-        sample = prepare_rows(coord, feat, None, rows, self.checkpoint.grid_size)
-        features = self.model.features(sample.points.to(self.device))
-        logits: Float[Tensor, "m c"] = self.model.head(features)
-        voxel = sample.inverse.numpy()[core]
-        return _Result(
-            probability=logits.float().softmax(dim=1).cpu().numpy()[voxel],
-            features=features.float().cpu().numpy()[voxel] if self.features else None,
+    def _label_box(self, scene: Scene, box: Box) -> BoxResult:
+        sight = box.widened(self.overlap)
+        cloud, points = scene.load(sight.widened(self.checkpoint.features.reach))
+        rows = np.flatnonzero(sight.holds(cloud.coord))
+        weight = box.weight(cloud.coord[rows], self.overlap / 2)
+        mine, weight = rows[weight > 0], weight[weight > 0]
+        shape = len(mine), len(self.checkpoint.labels)
+        total, squares = np.zeros(shape, np.float32), np.zeros(len(mine), np.float32)
+        features = None
+        for view in self.views if len(mine) else ():
+            probability, feat = self._look(view, cloud, rows, mine, scene.middle)
+            total += probability
+            squares += np.square(probability).sum(axis=1)
+            if self.features:
+                features = feat if features is None else features + feat
+        count = np.float32(len(self.views))
+        mean = total / count
+        return BoxResult(
+            points=points[mine],
+            weight=weight,
+            probability=mean,
+            variance=(squares / count - np.square(mean).sum(axis=1)).clip(0),
+            features=None if features is None else features / count,
+            core=int(box.holds(cloud.coord[mine]).sum()),
         )
 
-
-class _Result(NamedTuple):
-    """Rows of some raw points."""
-
-    probability: np.ndarray
-    features: np.ndarray | None
+    @torch.inference_mode()
+    def _look(
+        self,
+        view: View,
+        cloud: PointCloud,
+        rows: np.ndarray,
+        mine: np.ndarray,
+        middle: np.ndarray | None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Run one view of the rows; give probabilities and features of those that are `mine`."""
+        if middle is not None:
+            point = PointCloud(coord=middle[None])
+            middle = view.apply(point).coord[0]
+        cloud = view.apply(cloud)
+        feat = self.checkpoint.features.extract(cloud, self.fill, middle)
+        sample = prepare_rows(cloud.coord, feat, None, rows, self.checkpoint.grid_size)
+        voxels: PointBatch = sample.points.to(self.device)
+        hierarchy = self.model.backbone.plan(voxels, view.generator())
+        features: Tensor = self.model.features(voxels, hierarchy)
+        logits: Tensor = self.model.head(features).float() / self.checkpoint.temperature
+        probability = logits.softmax(dim=1).cpu().numpy()
+        voxel = sample.inverse.numpy()[mine]
+        feat = features.float().cpu().numpy()[voxel] if self.features else feat[:0]
+        if self.vote is None:
+            return probability[voxel], feat
+        return _nearest_mean(probability, sample.points.coord, cloud.coord[mine], self.vote), feat
 
 
 def check_settings(
@@ -155,7 +287,10 @@ def check_settings(
     tile: float | None = None,
     overlap: float | None = None,
     views: int = 1,
+    vary: Collection[str] = CHANGES,
     fill: Mapping[str, float] | None = None,
+    vote: int | None = None,
+    min_confidence: float = 0.0,
 ) -> None:
     """Find out whether a Predictor can be made so, before any weight is touched.
 
@@ -166,14 +301,33 @@ def check_settings(
         raise ValueError(f"tile must be above 0 metres, found {tile:g}")
     if overlap is not None and not overlap >= 0:
         raise ValueError(f"overlap must be 0 metres or more, found {overlap:g}")
-    if views < 1:
-        raise ValueError(f"views must be 1 or more, found {views}")
+    make_views(views, vary)
+    if vote is not None and vote < 1:
+        raise ValueError(f"vote must be 1 voxel or more, found {vote}")
+    if not 0 <= min_confidence <= 1:
+        raise ValueError(f"min-confidence must be from 0 to 1, found {min_confidence:g}")
     for name, value in (fill or {}).items():
         if name not in checkpoint.features.fields:
             known = ", ".join(checkpoint.features.fields)
             raise ValueError(f"fill names {name}, but the model reads {known}")
         if not np.isfinite(value):
             raise ValueError(f"fill of {name} must be a finite number, found {value}")
+
+
+def _nearest_mean(values: np.ndarray, voxels: Tensor, coord: np.ndarray, k: int) -> np.ndarray:
+    """Average values (m, c) over the k voxels nearest to each point: (len(coord), c)."""
+    from scipy.spatial import cKDTree
+
+    nearest = cKDTree(voxels.numpy()).query(coord, k=range(1, min(k, len(values)) + 1))[1]
+    total = values[nearest[:, 0]]
+    for column in nearest.T[1:]:
+        total = total + values[column]
+    return total / np.float32(nearest.shape[1])
+
+
+def _release(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def _entropy(probability: np.ndarray) -> np.ndarray:

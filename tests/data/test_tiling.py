@@ -1,7 +1,21 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pctx.data.tiling import balanced_tiles, grid_tiles
+from pctx.data.tiling import (
+    Box,
+    Limits,
+    balanced_boxes,
+    cell_edge,
+    cell_keys,
+    halves,
+    in_range,
+    sort_cells,
+    square_boxes,
+)
+
+NO_LIMIT = 10**9
 
 
 def cloud(n=5000, extent=100.0, seed=0):
@@ -9,53 +23,127 @@ def cloud(n=5000, extent=100.0, seed=0):
     return rng.uniform(0, extent, size=(n, 3)).astype(np.float32)
 
 
-def check_cover(tiles, n):
-    cores = np.concatenate([t.core for t in tiles])
-    assert np.array_equal(np.sort(cores), np.arange(n))
-    for tile in tiles:
-        assert np.isin(tile.core, tile.rows).all()
+def cells_of(coord, edge=2.5, grid_size=0.1):
+    return sort_cells(coord, edge, np.zeros(3), grid_size)[0]
 
 
-@pytest.mark.parametrize("size", [7.0, 30.0, 1000.0])
-def test_grid_tiles_cover_each_point_once(size):
-    check_cover(list(grid_tiles(cloud(), size, 2.0)), 5000)
+def limits(voxels=NO_LIMIT, points=NO_LIMIT, extent=1e9):
+    return Limits(voxels=voxels, points=points, extent=extent)
 
 
-@pytest.mark.parametrize("max_points", [1, 100, 10_000])
-def test_balanced_tiles_cover_each_point_once_and_hold_their_budget(max_points):
-    tiles = list(balanced_tiles(cloud(500), max_points, 1e9, 2.0))
-    check_cover(tiles, 500)
-    assert all(len(t.core) <= max_points for t in tiles)
+def check_cover(boxes, coord):
+    owners = np.stack([box.holds(coord) for box in boxes])
+    assert (owners.sum(axis=0) == 1).all()
 
 
-def test_repeated_points_do_not_make_tiles_without_end():
+@pytest.mark.parametrize("size", [10.0, 40.0, 1000.0])
+def test_square_boxes_hold_each_point_once(size):
+    coord = cloud()
+    edge = cell_edge(0.1, size)
+    boxes = square_boxes(cells_of(coord, edge), size)
+    check_cover(boxes, coord)
+    assert all(np.isinf([box.low[2], box.high[2]]).all() for box in boxes)
+    sides = np.concatenate([(box.high - box.low)[:2] for box in boxes])
+    np.testing.assert_allclose(sides, size)
+
+
+@pytest.mark.parametrize("most", [300, 1000, 10_000])
+def test_balanced_boxes_hold_each_point_once_and_their_limits(most):
+    coord = cloud()
+    cells = cells_of(coord)
+    boxes = balanced_boxes(cells, limits(points=most), 1.0)
+    check_cover(boxes, coord)
+    for box in boxes:
+        assert box.widened(1.0).holds(coord).sum() <= most
+    assert (len(boxes) == 1) == (most == 10_000)
+
+
+def test_a_box_is_not_halved_for_voxels_where_it_sees_little_but_surroundings():
+    coord = cloud(20_000, extent=20.0)
+    boxes = balanced_boxes(cells_of(coord), limits(voxels=100), 5.0)
+    widths = [min(box.high - box.low) for box in boxes]
+    assert min(widths) >= 5.0
+    assert len(boxes) > 1
+
+
+def test_repeated_points_do_not_make_boxes_without_end():
     same = np.zeros((50, 3), dtype=np.float32)
-    tiles = list(balanced_tiles(same, 10, 1e9, 1.0))
-    assert len(tiles) == 1
-    mixed = np.concatenate([same, same + 1])
-    check_cover(list(balanced_tiles(mixed, 10, 1e9, 1.0)), 100)
+    assert len(balanced_boxes(cells_of(same), limits(points=10), 1.0)) == 1
+    mixed = np.concatenate([same, same + 10])
+    boxes = balanced_boxes(cells_of(mixed), limits(points=60), 1.0)
+    assert len(boxes) == 2
+    check_cover(boxes, mixed)
 
 
-def test_a_far_stray_point_gets_a_tile_of_its_own():
+def test_a_far_stray_point_gets_a_box_of_its_own():
     coord = np.concatenate([cloud(), [[50_000, 0, 0]]]).astype(np.float32)
-    tiles = list(balanced_tiles(coord, 10_000, 5_000.0, 2.0))
-    check_cover(tiles, 5001)
-    assert sorted(len(t.core) for t in tiles) == [1, 5000]
+    boxes = balanced_boxes(cells_of(coord), limits(extent=5_000.0), 2.0)
+    check_cover(boxes, coord)
+    sizes = [int(box.holds(coord).sum()) for box in boxes]
+    assert sorted(size for size in sizes if size) == [1, 5000]
 
 
-def test_a_tile_sees_its_surroundings():
-    coord = np.array([[0, 0, 0], [9, 0, 0], [11, 0, 0], [14, 0, 0]], dtype=np.float32)
-    tiles = {tuple(t.core): t for t in grid_tiles(coord, 10.0, 2.0)}
-    assert tiles[0, 1].rows.tolist() == [0, 1, 2]
-    assert tiles[2, 3].rows.tolist() == [1, 2, 3]
+def test_halves_share_the_voxels_and_meet_in_one_face():
+    coord = cloud()
+    cells = cells_of(coord)
+    first, second = halves(cells, Box.everything())
+    check_cover([first, second], coord)
+    assert first.high[0] == second.low[0] < np.inf
+    part = first.holds(coord).mean()
+    assert 0.4 < part < 0.6
+    assert halves(cells_of(np.zeros((5, 3))), Box.everything()) == ()
 
 
-def test_no_points_give_no_tile():
-    empty = np.zeros((0, 3), dtype=np.float32)
-    assert not list(grid_tiles(empty, 10.0, 1.0))
-    assert not list(balanced_tiles(empty, 10, 10.0, 1.0))
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**31), st.floats(0.5, 6.0), st.integers(150, 1000))
+def test_weights_of_all_boxes_never_vanish_and_fall_to_nothing(seed, blend, most):
+    coord = cloud(500, extent=30.0, seed=seed)
+    boxes = balanced_boxes(cells_of(coord), limits(points=most), 2 * blend)
+    weights = np.stack([box.weight(coord, blend) for box in boxes])
+    assert (weights.sum(axis=0) > 0.1).all()
+    for box, weight in zip(boxes, weights, strict=True):
+        assert (weight[~box.widened(blend).holds(coord)] == 0).all()
+        assert (weight[box.widened(-blend).holds(coord)] == 1).all()
 
 
-def test_a_tile_size_of_zero_is_refused():
-    with pytest.raises(ValueError, match="tile size must be above 0"):
-        list(grid_tiles(cloud(), 0.0, 1.0))
+def test_weights_of_two_boxes_add_up_to_one():
+    coord = cloud()
+    pair = halves(cells_of(coord), Box.everything())
+    total = sum(box.weight(coord, 3.0) for box in pair)
+    np.testing.assert_allclose(total, 1, atol=1e-6)
+    hard = np.stack([box.weight(coord, 0) for box in pair])
+    assert np.isin(hard, (0, 1)).all()
+    assert (hard.sum(axis=0) == 1).all()
+
+
+def test_cells_count_points_and_voxels_and_sort_them():
+    coord = cloud(3000, extent=10.0)
+    cells, order = sort_cells(coord, 2.5, np.zeros(3), 0.5)
+    keys = cell_keys(coord, 2.5, np.zeros(3))
+    assert cells.points.sum() == 3000
+    np.testing.assert_array_equal(cells.rank(keys[order]), np.repeat(np.arange(64), cells.points))
+    voxels = np.unique(np.floor(coord / np.float32(0.5)), axis=0)
+    assert cells.voxels.sum() == len(voxels)
+
+
+def test_cells_counted_in_parts_are_the_same():
+    coord = cloud(3000, extent=10.0)
+    whole = cells_of(coord)
+    parts = cells_of(coord[:1000]).merged(cells_of(coord[1000:]))
+    np.testing.assert_array_equal(parts.keys, whole.keys)
+    np.testing.assert_array_equal(parts.points, whole.points)
+    assert (parts.voxels >= whole.voxels).all()
+
+
+def test_runs_are_the_sorted_points_of_the_cells_of_a_box():
+    coord = cloud()
+    cells, order = sort_cells(coord, 2.5, np.zeros(3), 0.1)
+    box = Box(low=np.array([10.0, -np.inf, 20.0]), high=np.array([40.0, np.inf, 30.0]))
+    found = np.concatenate([order[a:b] for a, b in cells.runs(cells.touching(box))])
+    assert len(np.unique(found)) == len(found)
+    assert np.isin(np.flatnonzero(box.holds(coord)), found).all()
+
+
+def test_cells_far_away_are_out_of_range():
+    keys = cell_keys(np.array([[0, 0, 0], [1e30, 0, 0], [0, -1e9, 0]]), 1.0, np.zeros(3))
+    assert in_range(keys).tolist() == [True, False, False]

@@ -7,6 +7,7 @@ import torch
 from pctx.data.prepare import prepare
 from pctx.geometry.points import PointCloud
 from pctx.inference.predictor import Predictor
+from pctx.inference.views import CHANGES, View
 from tests.toy import LABELS, toy_checkpoint, toy_cloud
 
 
@@ -102,6 +103,174 @@ def test_views_average_and_one_view_is_the_plain_result(predictor):
     assert not np.allclose(many.probability, predictor(cloud).probability)
 
 
+def test_the_identity_view_is_the_plain_pass_bit_for_bit(predictor):
+    cloud = toy_cloud(20_000, extent=60)
+    plain = predictor(cloud)
+    one = Predictor(predictor.checkpoint, views=1, vary=CHANGES)(cloud)
+    assert one.probability.tobytes() == plain.probability.tobytes()
+    assert not one.variance.any()
+    assert View().apply(cloud) is cloud
+    # And as the first of many: three equal views are the plain result.
+    thrice = Predictor(predictor.checkpoint)
+    thrice.views = (View(), View(), View())
+    np.testing.assert_allclose(thrice(cloud).probability, plain.probability, atol=1e-7)
+
+
+def test_variance_is_that_of_the_views_summed_over_the_classes(predictor):
+    cloud = toy_cloud()
+    many = Predictor(predictor.checkpoint, views=4)
+    each = []
+    for view in many.views:
+        alone = Predictor(predictor.checkpoint)
+        alone.views = (view,)
+        each.append(alone(cloud).probability.astype(np.float64))
+    expected = np.var(each, axis=0).sum(axis=1)
+    assert expected.max() > 1e-3
+    np.testing.assert_allclose(many(cloud).variance, expected, atol=1e-6)
+
+
+def test_a_vote_of_one_voxel_is_that_of_the_nearest_and_many_smooth(predictor):
+    cloud = toy_cloud()
+    plain = predictor(cloud)
+    sample = prepare(cloud, grid_size=0.5, features=predictor.checkpoint.features)
+    with torch.inference_mode():
+        voxels = predictor.model(sample.points).softmax(dim=1).numpy()
+    distance = np.linalg.norm(cloud.coord[:, None] - sample.points.coord.numpy()[None], axis=2)
+    nearest = distance.argsort(axis=1)[:, :5]
+    one, five = (Predictor(predictor.checkpoint, vote=k)(cloud) for k in (1, 5))
+    np.testing.assert_allclose(one.probability, voxels[nearest[:, 0]], atol=1e-6)
+    np.testing.assert_allclose(five.probability, voxels[nearest].mean(axis=1), atol=1e-6)
+    assert (one.label == plain.label).mean() > 0.8
+    assert len(Predictor(predictor.checkpoint, vote=10)(toy_cloud(3))) == 3
+
+
+def test_temperature_divides_the_logits(predictor):
+    cloud = toy_cloud(500)
+    warm = Predictor(replace(predictor.checkpoint, temperature=3.0))(cloud)
+    logits = np.log(predictor(cloud).probability)
+    expected = np.exp(logits / 3)
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(warm.probability, expected, atol=1e-5)
+
+
+def test_below_the_least_confidence_there_is_no_class(predictor):
+    cloud = toy_cloud()
+    plain = predictor(cloud)
+    least = float(np.median(plain.confidence))
+    careful = Predictor(predictor.checkpoint, min_confidence=least)(cloud)
+    unsure = plain.confidence < np.float32(least)
+    assert 0 < unsure.sum() < len(cloud)
+    np.testing.assert_array_equal(careful.label, np.where(unsure, -1, plain.label))
+    assert set(careful.raw[unsure].tolist()) == {LABELS.unlabeled}
+
+
+def test_skipped_codes_keep_theirs_and_change_nothing_else(predictor):
+    cloud = toy_cloud()
+    noise = toy_cloud(50, seed=1)
+    both = PointCloud(
+        coord=np.concatenate([cloud.coord, noise.coord]),
+        label=np.concatenate([cloud.label, np.full(50, 7)]),
+    )
+    prediction = Predictor(predictor.checkpoint, skip=(7,))(both)
+    assert prediction.label[-50:].tolist() == [-1] * 50
+    assert prediction.raw[-50:].tolist() == [7] * 50
+    np.testing.assert_array_equal(prediction.label[:-50], predictor(cloud).label)
+
+
+def test_margin_and_confidence_are_of_the_likeliest_classes(predictor):
+    prediction = predictor(toy_cloud())
+    ranked = np.sort(prediction.probability, axis=1)
+    np.testing.assert_array_equal(prediction.confidence, ranked[:, -1])
+    np.testing.assert_array_equal(prediction.margin, ranked[:, -1] - ranked[:, -2])
+    with pytest.raises(ValueError, match="'doubt' is no measure"):
+        prediction.column("doubt")
+
+
+def test_results_go_over_from_tile_to_tile_without_a_step(predictor):
+    """The blended result is that of either tile where its neighbour's say ends."""
+    cloud = toy_cloud(20_000, extent=40)
+    blended = Predictor(predictor.checkpoint, tile=20.0, overlap=8.0)(cloud).probability
+    hard = Predictor(predictor.checkpoint, tile=20.0, overlap=8.0)
+    scene = hard.scene(cloud, np.arange(len(cloud)))
+    alone = {}
+    for box in scene.boxes:
+        wide = replace(box, low=box.low - 4, high=box.high + 4)
+        result = next(hard.label_boxes(scene, [box]))
+        assert wide.holds(cloud.coord[result.points]).all()
+        alone[tuple(box.low[:2])] = result
+    assert len(alone) == 4
+    whole = np.zeros_like(blended), np.zeros((len(cloud), 1), np.float32)
+    for result in alone.values():
+        whole[0][result.points] += result.weight[:, None] * result.probability
+        whole[1][result.points] += result.weight[:, None]
+    away = ((cloud.coord[:, :2] > 4) & (cloud.coord[:, :2] < 36)).all(axis=1)
+    np.testing.assert_allclose(whole[1][away], 1, atol=1e-5)
+    np.testing.assert_allclose(blended, whole[0] / whole[1], atol=1e-6)
+
+
+def test_a_tile_that_memory_does_not_hold_is_halved(predictor, monkeypatch):
+    cloud = toy_cloud(20_000, extent=60)
+    expected = Predictor(predictor.checkpoint)(cloud)
+    careful = Predictor(predictor.checkpoint)
+    features, sizes = careful.model.features, []
+
+    def too_large(points, hierarchy):
+        sizes.append(len(points))
+        if len(points) > 6_000:
+            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+        return features(points, hierarchy)
+
+    monkeypatch.setattr(careful.model, "features", too_large)
+    careful.overlap = 5.0
+    prediction = careful(cloud)
+    assert max(sizes) > 6_000
+    assert (prediction.label >= 0).all()
+    assert (prediction.label == expected.label).mean() > 0.9
+
+    def always(points, hierarchy):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(careful.model, "features", always)
+    with pytest.raises(ValueError, match="memory ran out with the smallest tile"):
+        careful(toy_cloud(100, extent=3))
+
+
+def test_other_failures_are_not_taken_for_lack_of_memory(predictor, monkeypatch):
+    broken = Predictor(predictor.checkpoint)
+
+    def fail(points, hierarchy):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(broken.model, "features", fail)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        broken(toy_cloud(100))
+
+
+@pytest.mark.parametrize("fields", [("height", "shape"), ("coord",)])
+def test_features_of_tiles_are_those_of_the_whole_cloud(fields):
+    """With no network in between: what a tile's core reads does not depend on the tile."""
+    checkpoint = toy_checkpoint(fields=fields)
+    cloud = toy_cloud(20_000, extent=60)
+    expected = checkpoint.features.extract(cloud)
+    tiled = Predictor(checkpoint, tile=15.0, overlap=0.0)
+    scene = tiled.scene(cloud, np.arange(len(cloud)))
+    for box in scene.boxes:
+        part, rows = scene.load(box.widened(checkpoint.features.reach))
+        feat = checkpoint.features.extract(part, middle=scene.middle)
+        core = box.holds(part.coord)
+        np.testing.assert_allclose(feat[core], expected[rows[core]], atol=1e-4)
+
+
+def test_a_shift_of_the_whole_cloud_changes_few_labels(predictor):
+    cloud = toy_cloud(20_000, extent=40)
+    far = PointCloud.from_xyz(cloud.xyz + np.array([1000, 2000, 50]))
+    prediction = predictor(cloud)
+    same = predictor(far).label == prediction.label
+    # A float32 of 2000 m moves some points to the next voxel; weights at random are seldom sure.
+    assert same.mean() >= 0.99
+    assert same[prediction.margin > 0.1].mean() >= 0.999
+
+
 def test_a_missing_channel_is_named_and_can_be_filled():
     checkpoint = toy_checkpoint(fields=("height", "intensity"))
     with pytest.raises(ValueError, match="reads intensity.*--fill intensity=0"):
@@ -117,6 +286,9 @@ def test_a_missing_channel_is_named_and_can_be_filled():
         ({"tile": -1.0}, "tile must be above 0 metres, found -1"),
         ({"overlap": -0.5}, "overlap must be 0 metres or more, found -0.5"),
         ({"views": 0}, "views must be 1 or more, found 0"),
+        ({"views": 2, "vary": ("turn",)}, "views change rotate, .*, found 'turn'"),
+        ({"vote": 0}, "vote must be 1 voxel or more, found 0"),
+        ({"min_confidence": 1.5}, "min-confidence must be from 0 to 1, found 1.5"),
         ({"fill": {"height": np.inf}}, "fill of height must be a finite number, found inf"),
     ],
 )
@@ -148,7 +320,8 @@ def test_features_are_the_backbones_rows_of_every_raw_point(predictor):
 
 def test_features_of_views_are_averaged(predictor):
     cloud = toy_cloud(400)
-    whole = Predictor(predictor.checkpoint, features=True, views=2)(cloud).features
+    views = {"views": 2, "vary": ("rotate",)}
+    whole = Predictor(predictor.checkpoint, features=True, **views)(cloud).features
     turned = replace(cloud, coord=cloud.coord * np.float32([-1, -1, 1]))
     one, other = (
         Predictor(predictor.checkpoint, features=True)(each).features for each in (cloud, turned)
@@ -160,8 +333,8 @@ def test_progress_reaches_the_end(predictor):
     seen = []
     Predictor(predictor.checkpoint, tile=7.0)(toy_cloud(), lambda done, total: seen.append(done))
     assert seen == sorted(seen)
-    assert seen[-1] == 3000
-    assert len(seen) == 9
+    assert (seen[0], seen[-1]) == (0, 3000)
+    assert len(seen) == 10
 
 
 def test_entropy_is_one_for_equal_and_zero_for_sure():

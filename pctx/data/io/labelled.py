@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,8 +22,8 @@ class Labelled:
 
     Attributes:
         cloud: its `label` holds the raw ids to write.
-        added: new columns float32 by name: `entropy` and `probability_CLASS` (n,), and `feat`
-            (n, channels), which few formats hold.
+        added: new columns float32 by name: `entropy`, `confidence`, `margin`, `variance` and
+            `probability_CLASS` (n,), and `feat` (n, channels), which few formats hold.
         label_color: (n, 3) uint8, the colours of the classes that are written.
         source: the file the cloud was read from.
     """
@@ -47,14 +47,18 @@ def label_cloud(
     probabilities: bool = False,
     entropy: bool = False,
     features: bool = False,
+    also: Collection[str] = (),
 ) -> Labelled:
     """Put the raw ids of a prediction, and on demand its certainty and features, beside the points.
+
+    Args:
+        also: of `confidence`, `margin`, `variance`, the columns to add.
 
     Raises:
         ValueError: the prediction is of another number of points, or lacks what is asked for.
     """
     if prediction is None:
-        if probabilities or entropy or features:
+        if probabilities or entropy or features or also:
             raise ValueError("only a prediction has probabilities, entropy and features")
         return Labelled(cloud=cloud, source=source)
     if len(prediction) != len(cloud):
@@ -64,6 +68,11 @@ def label_cloud(
         if prediction.entropy is None:
             raise ValueError("the prediction has no entropy; ask the predictor for it (--entropy)")
         added["entropy"] = prediction.entropy.astype(np.float32)
+    for name in also:
+        column = prediction.column(name)
+        if column is None:
+            raise ValueError(f"the prediction has no {name}; ask the predictor for it (--{name})")
+        added[name] = column.astype(np.float32)
     if probabilities:
         if prediction.probability is None:
             raise ValueError(
