@@ -7,7 +7,7 @@ from typing import final
 
 from pctx.data.cards import card as named_card
 from pctx.data.dataset import ScanDataset
-from pctx.data.datasets.places import find_root, take
+from pctx.data.datasets.places import find_root, scan_files, take
 from pctx.data.io.formats import find_scans, read
 from pctx.data.labels import Card
 from pctx.geometry.points import PointCloud
@@ -56,3 +56,7 @@ class DALESDataset(ScanDataset):
     def read(self, scan: str) -> PointCloud:
         """Read a tile; its label holds the raw ids 0 to 8."""
         return read(self.root / scan)
+
+    def files(self, scan: str) -> list[Path]:
+        """Name the files that `read` reads."""
+        return scan_files(self.root / scan)

@@ -10,7 +10,7 @@ from typing import final
 from pctx.data.cards import card as named_card
 from pctx.data.cards import list_cards
 from pctx.data.dataset import ScanDataset
-from pctx.data.datasets.places import take
+from pctx.data.datasets.places import scan_files, take
 from pctx.data.io.formats import READABLE, find_scans, read
 from pctx.data.labels import SPLITS, Card
 from pctx.geometry.points import PointCloud
@@ -82,6 +82,10 @@ class FolderDataset(ScanDataset):
     def read(self, scan: str) -> PointCloud:
         """Read a scan; its label holds raw ids, or is None."""
         return read(self.root / scan)
+
+    def files(self, scan: str) -> list[Path]:
+        """Name the files that `read` reads."""
+        return scan_files(self.root / scan)
 
     def _assign(self, files: list[Path], splits: Patterns | None) -> dict[str, list[str]]:
         if splits is not None and not isinstance(splits, Mapping):

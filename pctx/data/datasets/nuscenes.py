@@ -12,7 +12,7 @@ import numpy as np
 
 from pctx.data.cards import card as named_card
 from pctx.data.dataset import ScanDataset
-from pctx.data.datasets.places import find_root, take
+from pctx.data.datasets.places import find_root, scan_files, take
 from pctx.data.io.errors import ReadError
 from pctx.data.io.formats import read
 from pctx.data.labels import Card
@@ -85,6 +85,11 @@ class NuScenesDataset(ScanDataset):
         if len(label) != len(cloud):
             raise ReadError(f"{path}: {len(label)} labels for the {len(cloud)} points of {scan}")
         return replace(cloud, label=label.astype(np.int64))
+
+    def files(self, scan: str) -> list[Path]:
+        """Name the files that `read` reads."""
+        labels = [self.root / self._labels[scan]] if scan in self._labels else []
+        return [*scan_files(self.root / scan), *labels]
 
 
 def _versions(root: Path, version: str | None) -> list[Path]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pctx.data.io.companions import label_files
+
 
 def find_root(root: str | Path, inside: Sequence[str], needs: str) -> Path:
     """Find the folder that holds what a pattern meets: `root`, or one of those inside it.
@@ -40,3 +42,8 @@ def take(splits: Mapping[str, list[str]], split: str, root: Path) -> list[str]:
     if not splits[split]:
         raise ValueError(f"{root}: no scan is in the split {split!r}; there are {sizes}")
     return list(splits[split])
+
+
+def scan_files(path: Path) -> list[Path]:
+    """Name the files of one scan: itself and its labels, or the arrays of its folder."""
+    return sorted(path.glob("*.npy")) if path.is_dir() else [path, *label_files(path)]

@@ -13,7 +13,7 @@ import numpy as np
 from pctx.data.cards import card as named_card
 from pctx.data.dataset import ScanDataset
 from pctx.data.datasets.arrays import read_arrays
-from pctx.data.datasets.places import find_root, take
+from pctx.data.datasets.places import find_root, scan_files, take
 from pctx.data.io.errors import ReadError
 from pctx.data.io.formats import read
 from pctx.data.labels import Card
@@ -22,7 +22,9 @@ from pctx.geometry.points import PointCloud
 AREAS = (1, 2, 3, 4, 5, 6)
 _REST = "clutter"
 """The class of things whose file bears no other class's name, such as `stairs_1.txt`."""
-_RELEASED = ("Stanford3dDataset_v1.2_Aligned_Version", "Stanford3dDataset_v1.2")
+_INSIDE = ("Stanford3dDataset_v1.2_Aligned_Version", "Stanford3dDataset_v1.2", "points")
+_TABLES = (".npy", ".bin")
+"""Rooms that are one file: x, y, z, colours, and the class number in it or in a mask beside."""
 _NOT_TEXT = bytes(c for c in range(32) if c not in b"\t\n\r")
 _BLANKS = bytes.maketrans(_NOT_TEXT, b" " * len(_NOT_TEXT))
 """Turns control characters into blanks: one stands between two numbers of Area_5/hallway_6."""
@@ -33,7 +35,8 @@ class S3DISDataset(ScanDataset):
     """Rooms named "Area_1/office_1"; `instance` numbers the things of a room.
 
     Args:
-        root: the folder of `Area_1` to `Area_6`, or the one above it.
+        root: the folder of `Area_1` to `Area_6`, or of files `Area_1_office_1.npy`, or the one
+            above it (mmdetection3d's folder of `points` and `semantic_mask`).
         card: s3dis, or another card with its class names.
         test_area: the area of the split `val`; the others are for training. None does as the card
             says, which is area 5.
@@ -50,7 +53,7 @@ class S3DISDataset(ScanDataset):
     ) -> None:
         if test_area is not None and test_area not in AREAS:
             raise ValueError(f"data.test_area must be 1 to 6, found {test_area}")
-        self.root = find_root(root, _RELEASED, "Area_*")
+        self.root = find_root(root, _INSIDE, "Area_*")
         self.card = card if isinstance(card, Card) else named_card(card)
         areas = self.card.splits
         if test_area is not None:
@@ -77,16 +80,21 @@ class S3DISDataset(ScanDataset):
     def read(self, scan: str) -> PointCloud:
         """Read a room; its label holds class numbers 0 to 12."""
         path = self.root / scan
-        if path.suffix == ".npy":
+        if path.suffix in _TABLES:
             return read(path)
         if (path / "coord.npy").is_file():
             return read_arrays(path, self.card.labels)
         return self._read_annotations(path / "Annotations")
 
+    def files(self, scan: str) -> list[Path]:
+        """Name the files that `read` reads."""
+        return scan_files(self.root / scan) or sorted((self.root / scan).glob("Annotations/*.txt"))
+
     def _rooms(self, area: str) -> list[str]:
         rooms = [path.parent for path in self.root.glob(f"{area}/*/Annotations")]
         rooms += (path.parent for path in self.root.glob(f"{area}/*/coord.npy"))
-        rooms += self.root.glob(f"{area}_*.npy")
+        for suffix in _TABLES:
+            rooms += self.root.glob(f"{area}_*{suffix}")
         return sorted({path.relative_to(self.root).as_posix() for path in rooms})
 
     def _read_annotations(self, folder: Path) -> PointCloud:

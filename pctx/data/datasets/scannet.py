@@ -16,7 +16,7 @@ import numpy as np
 from pctx.data.cards import card as named_card
 from pctx.data.dataset import ScanDataset
 from pctx.data.datasets.arrays import read_arrays
-from pctx.data.datasets.places import take
+from pctx.data.datasets.places import scan_files, take
 from pctx.data.io.errors import ReadError
 from pctx.data.io.formats import read
 from pctx.data.labels import Card
@@ -87,8 +87,8 @@ class ScanNetDataset(ScanDataset):
         """
         folder = self._place[scan]
         if (folder / "coord.npy").is_file():
-            segment = {"scannet": ("segment20", "segment"), "scannet200": ("segment200",)}
-            return read_arrays(folder, self.card.labels, segment[self.card.name])
+            segment = "segment200" if self.card.name == "scannet200" else None
+            return read_arrays(folder, self.card.labels, segment)
         cloud = read(folder / f"{scan}{_MESH}.ply")
         things = folder / f"{scan}.aggregation.json"
         if things.is_file():
@@ -104,6 +104,13 @@ class ScanNetDataset(ScanDataset):
                 raise ReadError(f"{labelled}: it has no label for each of {len(cloud)} vertices")
             cloud = replace(cloud, label=label_of)
         return cloud
+
+    def files(self, scan: str) -> list[Path]:
+        """Name the files that `read` reads."""
+        folder = self._place[scan]
+        released = sorted(folder.glob(f"{scan}{_MESH}*")) + sorted(folder.glob(f"{scan}.*.json"))
+        names = self.root / _NAMES
+        return scan_files(folder) or [*released, *([names] if names.is_file() else [])]
 
     def _label_things(self, segments: Path, things: Path) -> tuple[np.ndarray, np.ndarray]:
         """Give raw ids (n,) and numbers of things (n,), -1 where there is none."""

@@ -13,10 +13,12 @@ import numpy as np
 
 from pctx.data.cards import card as named_card
 from pctx.data.dataset import ScanDataset
-from pctx.data.datasets.places import find_root, take
+from pctx.data.datasets.places import find_root, scan_files, take
 from pctx.data.io.formats import read
 from pctx.data.labels import Card
 from pctx.geometry.points import PointCloud
+
+_MOTION = ("poses.txt", "calib.txt")
 
 
 @final
@@ -83,13 +85,28 @@ class SemanticKittiDataset(ScanDataset):
         if self.num_scans == 1:
             return newest
         clouds = [replace(newest, extra={"age": np.zeros(len(newest), dtype=np.float32)})]
-        for step in range(1, self.num_scans):
-            before = int(number) - step * self.stride
+        for before in self._before(scan):
             path = self._path(sequence, f"{before:06d}")
-            if before < 0 or not path.is_file():
-                break
             clouds.append(self._moved(read(path), sequence, before, int(number)))
         return _joined(clouds)
+
+    def files(self, scan: str) -> list[Path]:
+        """Name the files that `read` reads."""
+        sequence, _, number = scan.partition("/")
+        earlier = [self._path(sequence, f"{before:06d}") for before in self._before(scan)]
+        found = [f for path in (self._path(sequence, number), *earlier) for f in scan_files(path)]
+        return found + [self.root / sequence / name for name in _MOTION if earlier]
+
+    def _before(self, scan: str) -> list[int]:
+        """Give the numbers of the scans that are put to this one, the youngest first."""
+        sequence, _, number = scan.partition("/")
+        found: list[int] = []
+        for step in range(1, self.num_scans):
+            before = int(number) - step * self.stride
+            if before < 0 or not self._path(sequence, f"{before:06d}").is_file():
+                break
+            found.append(before)
+        return found
 
     def _match(self, pattern: str) -> list[str]:
         """Give the scans that a pattern of the card meets below the folder of the sequences."""
@@ -123,8 +140,8 @@ def read_poses(folder: Path) -> np.ndarray:
     Raises:
         ValueError: a file is missing or is none of these.
     """
-    rows = _numbers(folder / "poses.txt", (folder / "poses.txt").read_text().split())
-    calibration = folder / "calib.txt"
+    poses, calibration = (folder / name for name in _MOTION)
+    rows = _numbers(poses, poses.read_text().split())
     lines = dict(line.partition(":")[::2] for line in calibration.read_text().splitlines())
     if "Tr" not in lines:
         raise ValueError(f"{calibration}: it has no line Tr")

@@ -8,7 +8,7 @@ from typing import final
 from pctx.data.cards import card as named_card
 from pctx.data.dataset import ScanDataset
 from pctx.data.datasets.arrays import read_arrays
-from pctx.data.datasets.places import find_root, take
+from pctx.data.datasets.places import find_root, scan_files, take
 from pctx.data.io.formats import read
 from pctx.data.labels import Card
 from pctx.geometry.points import PointCloud
@@ -54,6 +54,10 @@ class WaymoDataset(ScanDataset):
         """Read a frame; its label holds raw ids, or is None."""
         path = self.root / scan
         return read(path) if path.suffix == ".npz" else read_arrays(path, self.card.labels)
+
+    def files(self, scan: str) -> list[Path]:
+        """Name the files that `read` reads."""
+        return scan_files(self.root / scan)
 
     def _frames(self, folder: str) -> list[str]:
         found = [path.parent for path in self.root.glob(f"{folder}/*/*/coord.npy")]

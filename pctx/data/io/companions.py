@@ -51,6 +51,17 @@ def with_labels(path: Path, cloud: PointCloud) -> PointCloud:
     return cloud
 
 
+def label_files(path: Path) -> list[Path]:
+    """Name the files of labels of a scan that there are."""
+    stem = path.name.removesuffix(".pcd.bin").removesuffix(".bin")
+    places = [path.with_suffix(".label"), path.with_name(f"{stem}_lidarseg.bin")]
+    if path.parent.name in SCAN_FOLDERS:
+        root = path.parent.parent
+        places += [root / "labels" / f"{stem}{suffix}" for suffix in (".label", ".npy")]
+        places += [root / name / f"{stem}.bin" for name in LABEL_FOLDERS[1:]]
+    return [place for place in places if place.is_file()]
+
+
 def check_count(scan: Path, companion: Path, points: int, labels: int) -> None:
     """Raise ReadError where a scan and its labels are of different numbers of points."""
     if points != labels:

@@ -76,6 +76,15 @@ def test_prepared_rooms_have_the_same_numbers(tmp_path):
     assert data.read("Area_1/office_2").normal.shape == (13, 3)
 
 
+def test_a_real_prepared_room_is_read(real_data):
+    data = S3DISDataset(real_data / "open-mmlab__mmdetection3d_HEAD/tests/data/s3dis")
+    assert data.scans("train") == ["Area_1_office_2.bin"]
+    cloud = data.read("Area_1_office_2.bin")
+    counts = np.bincount(cloud.label, minlength=13).tolist()
+    assert counts == [19, 14, 39, 2, 2, 2, 6, 4, 2, 2, 3, 0, 5]
+    assert cloud.color is not None and len(data.files("Area_1_office_2.bin")) == 2
+
+
 def test_what_is_wrong_is_one_sentence(tmp_path):
     write_room(tmp_path / "Area_1/office_1")
     with pytest.raises(ValueError, match="test_area must be 1 to 6, found 7"):

@@ -90,6 +90,11 @@ def test_prepared_scenes_hold_class_numbers(tmp_path):
     assert data.scans("val") == [VAL]
     assert data.read(VAL).label.tolist() == [1, 39, 0, 14]
     assert ScanNetDataset(tmp_path, "scannet200").read(VAL).label.tolist() == [1, 1191, 0, 2]
+    np.save(folder / "segment200.npy", np.array([0, 199]))
+    with pytest.raises(ReadError, match=r"segment200\.npy: it has no class number for each of 4"):
+        ScanNetDataset(tmp_path, "scannet200").read(VAL)
+    (folder / "segment200.npy").unlink()
+    assert ScanNetDataset(tmp_path, "scannet200").read(VAL).label is None
 
 
 def test_the_splits_are_the_benchmarks():

@@ -49,13 +49,13 @@ def test_what_is_wrong_is_one_sentence(tmp_path):
     with pytest.raises(ValueError, match="no scan is in the split 'val'"):
         data.scans("val")
     np.save(frame / "segment.npy", np.zeros(7))
-    with pytest.raises(ReadError, match=r"segment\.npy: 7 labels for 30 points"):
+    with pytest.raises(ReadError, match=r"segment\.npy: 7 rows for the 30 points"):
         data.read("training/segment-1/15")
     np.save(frame / "segment.npy", np.full(30, 22))
     with pytest.raises(ReadError, match="class numbers run from 22 to 22, the card has 22"):
         data.read("training/segment-1/15")
     np.save(frame / "coord.npy", np.zeros((30, 2)))
-    with pytest.raises(ReadError, match=r"coord\.npy: points are \(n, 3\), found \(30, 2\)"):
+    with pytest.raises(ReadError, match=r"coord\.npy: positions are \(n, 3\), found \(30, 2\)"):
         data.read("training/segment-1/15")
     (frame / "coord.npy").write_bytes(b"")
     with pytest.raises(ReadError, match="coord.npy"):
