@@ -65,7 +65,7 @@ class Muon(Optimizer):
         super().__init__(params, defaults)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Change every parameter that has a gradient."""
         loss = None
         if closure is not None:
@@ -73,34 +73,35 @@ class Muon(Optimizer):
                 loss = closure()
         for group in self.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is None:
+                grad = parameter.grad
+                if grad is None:
                     continue
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
                 if group["hidden"] and parameter.ndim > 1:
-                    self._turn(parameter, group)
+                    self._turn(parameter, grad, group)
                 else:
-                    self._adam(parameter, group)
+                    self._adam(parameter, grad, group)
         return loss
 
-    def _turn(self, parameter: Tensor, group: dict[str, Any]) -> None:
+    def _turn(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
         if not state:
             state["momentum"] = torch.zeros_like(parameter)
-        state["momentum"].lerp_(parameter.grad, 1 - group["momentum"])
-        ahead = parameter.grad.lerp(state["momentum"], group["momentum"])
+        state["momentum"].lerp_(grad, 1 - group["momentum"])
+        ahead = grad.lerp(state["momentum"], group["momentum"])
         matrix = ahead.flatten(1)  # (m, n)
         scale = SIZE * max(matrix.shape) ** 0.5
         parameter.sub_(group["lr"] * scale * orthogonal(matrix).view_as(parameter))
 
-    def _adam(self, parameter: Tensor, group: dict[str, Any]) -> None:
+    def _adam(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state, (first, second) = self.state[parameter], group["betas"]
         if not state:
             state["step"] = 0
             state["mean"] = torch.zeros_like(parameter)
             state["square"] = torch.zeros_like(parameter)
         state["step"] += 1
-        state["mean"].lerp_(parameter.grad, 1 - first)
-        state["square"].lerp_(parameter.grad.square(), 1 - second)
+        state["mean"].lerp_(grad, 1 - first)
+        state["square"].lerp_(grad.square(), 1 - second)
         mean = state["mean"] / (1 - first ** state["step"])
         square = state["square"] / (1 - second ** state["step"])
         parameter.sub_(group["lr"] * mean / (square.sqrt() + group["eps"]))

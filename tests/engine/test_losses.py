@@ -241,7 +241,7 @@ def test_class_weights_of_the_wrong_length_are_refused_by_both_numbers(kind):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: CrossEntropy(class_weights="automatic"), "null, auto or a list"),
+        (lambda: CrossEntropy("automatic"), "null, auto or a list"),  # type: ignore[arg-type]
         (lambda: CrossEntropy(class_weights=[1.0, -1.0]), "must be 0 or more"),
         (lambda: CrossEntropy(label_smoothing=1.0), r"label_smoothing must be in \[0, 1\)"),
         (lambda: HardCrossEntropy(threshold=0), "threshold must be above 0"),
