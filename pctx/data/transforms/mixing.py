@@ -78,7 +78,7 @@ class PolarMix(Mix):
             mine, theirs = (in_sector(part.coord, start) for part in (cloud, other))
             parts = [_outside(cloud, mine), _inside(other, theirs)]
         if rng.random() < self.paste and other.label is not None and len(self.classes):
-            objects = _inside(other, np.isin(other.label, self.classes) & other.finite)
+            objects = other.select(rows_of(other, self.classes))
             parts.append(objects)
             for copy in range(self.copies):
                 angle = (rng.random() + copy) * FULL_TURN / (self.copies + 1)
@@ -186,6 +186,21 @@ def union(first: PointCloud, *others: PointCloud) -> PointCloud:
         extra=extra,
         **own,
     )
+
+
+def rows_of(cloud: PointCloud, ids: Sequence[int]) -> np.ndarray:
+    """Give the rows of the finite points whose raw id is one of some, in their order."""
+    assert cloud.label is not None
+    rows = np.flatnonzero(is_any(cloud.label, ids))
+    return rows[np.isfinite(cloud.coord.take(rows, axis=0)).all(axis=1)]
+
+
+def is_any(label: np.ndarray, ids: Sequence[int]) -> np.ndarray:
+    """Say which labels (n,) are one of a few ids; numpy's isin is made for many."""
+    found = np.zeros(len(label), dtype=bool)
+    for number in ids:
+        found |= label == number
+    return found
 
 
 def in_sector(coord: np.ndarray, start: float) -> np.ndarray:

@@ -14,7 +14,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from pctx.data.transforms.arguments import check_counts, check_ids, check_least, check_share
-from pctx.data.transforms.mixing import in_box, turned, union
+from pctx.data.transforms.mixing import is_any, rows_of, turned, union
 from pctx.data.transforms.protocol import Mix
 from pctx.geometry.points import PointCloud
 
@@ -88,21 +88,20 @@ class InstancePaste(Mix):
         low, high = thing.coord.min(axis=0), thing.coord.max(axis=0)
         low[:2] -= self.margin
         high[:2] += self.margin
-        stood = source.height(source.coord, low, high)
+        stood = _level(source, _within(source.coord, 0, low, high))
         rise = 0.0 if stood is None else max(0.0, float(low[2]) - stood)
         near = place.ring(low, high)
         for angle in rng.uniform(-np.pi, np.pi, size=self.tries).tolist():
             # Turned back, the surroundings meet the upright box of the object as it was scanned.
-            around = _turned_back(place.coord[near], angle)
-            level = place.height(around, low, high, near)
+            inside = _within(near.coord, angle, low, high)
+            level = _level(near, inside)
             if level is None:
                 continue
             shift = np.float32(level + rise - float(low[2]))
             top = float(high[2]) + float(shift) + self.margin
-            inside = in_box(around, low, high) & (around[:, 2] <= top)
-            if (inside & ~place.ground[near]).any():
+            if (near.coord[inside[~near.ground[inside]], 2] <= top).any():
                 continue
-            if any(in_box(_turned_back(p.coord, angle), low, high).any() for p in pasted):
+            if any(len(_within(p.coord, angle, low, high)) for p in pasted):
                 continue
             result = turned(thing, angle)
             return replace(result, coord=result.coord + np.array([0, 0, shift], np.float32))
@@ -120,37 +119,27 @@ class _Ground:
     @classmethod
     def of(cls, cloud: PointCloud, ground: Sequence[int]) -> _Ground:
         assert cloud.label is not None
-        coord, on = cloud.coord, np.isin(cloud.label, ground)
+        coord, on = cloud.coord, is_any(cloud.label, ground)
         if not np.isfinite(coord).all():
             coord, on = coord[cloud.finite], on[cloud.finite]
         x, y, _ = coord.T
         with np.errstate(over="ignore"):
             return cls(coord=coord, ground=on, distance=np.sqrt(x * x + y * y))
 
-    def ring(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        """Give the rows at the distances that a box (3,), turned about the origin, sweeps over."""
+    def ring(self, low: np.ndarray, high: np.ndarray) -> _Ground:
+        """Keep what a box (3,) sweeps over as it turns about the origin."""
         nearest = np.maximum(np.maximum(low, -high), 0)[:2]
         farthest = np.maximum(np.abs(low), np.abs(high))[:2]
-        inside = self.distance >= np.hypot(*nearest)
-        return np.flatnonzero(inside & (self.distance <= np.hypot(*farthest)))
-
-    def height(
-        self,
-        coord: np.ndarray,
-        low: np.ndarray,
-        high: np.ndarray,
-        rows: np.ndarray | None = None,
-    ) -> float | None:
-        """Give the median height of the ground in a box, of points that are those of some rows."""
-        ground = self.ground if rows is None else self.ground[rows]
-        z = coord[in_box(coord, low, high) & ground, 2]
-        return float(np.median(z)) if len(z) >= MIN_GROUND else None
+        swept = (self.distance >= np.hypot(*nearest)) & (self.distance <= np.hypot(*farthest))
+        rows = np.flatnonzero(swept)
+        coord = self.coord.take(rows, axis=0)
+        return _Ground(coord=coord, ground=self.ground[rows], distance=self.distance[rows])
 
 
 def find_objects(cloud: PointCloud, classes: Sequence[int]) -> list[np.ndarray]:
     """Give the rows of each object of some raw ids: one instance, or points without a gap."""
     assert cloud.label is not None
-    rows = np.flatnonzero(np.isin(cloud.label, classes) & cloud.finite)
+    rows = rows_of(cloud, classes)
     if not len(rows):
         return []
     if cloud.instance is None:
@@ -183,8 +172,18 @@ def connected(xy: np.ndarray, cell: float) -> np.ndarray:
     return number[cell_of.reshape(-1)].astype(np.int64)
 
 
-def _turned_back(coord: np.ndarray, angle: float) -> np.ndarray:
-    """Turn (n, 3) about the vertical by -angle."""
+def _within(coord: np.ndarray, angle: float, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Give the rows of (n, 3) that lie between two corners in x and y, turned back by `angle`."""
     c, s = np.float32(np.cos(angle)), np.float32(np.sin(angle))
-    x, y, z = coord.T
-    return np.stack([c * x + s * y, c * y - s * x, z], axis=1)
+    x, y, _ = coord.T
+    turned_x = c * x + s * y
+    rows = np.flatnonzero((turned_x >= low[0]) & (turned_x <= high[0]))
+    turned_y = c * y[rows] - s * x[rows]
+    kept: np.ndarray = rows[(turned_y >= low[1]) & (turned_y <= high[1])]
+    return kept
+
+
+def _level(scan: _Ground, rows: np.ndarray) -> float | None:
+    """Give the median height of the ground among some rows; None where there is too little."""
+    z = scan.coord[rows[scan.ground[rows]], 2]
+    return float(np.median(z)) if len(z) >= MIN_GROUND else None
