@@ -78,13 +78,13 @@ def parameter_groups(
 def depths_from_head(model: Segmentor) -> dict[str, int]:
     """Number the layers from the head, 0, back to the points; give each parameter's.
 
-    The backbone says what a layer is (`Backbone.layers`): of a U-Net a stage of the decoder, what
-    lies between the two sides, or a stage of the encoder with the step down to it; of a plain
-    transformer a block. Layers without parameters do not count.
+    The backbone says what a layer is (`Backbone.layers_in_order`): of a U-Net a stage of the
+    decoder, what lies between the two sides, or a stage of the encoder with the step down to it; of
+    a plain transformer a block. Layers without parameters do not count.
     """
     named = {parameter: name for name, parameter in model.named_parameters()}
     depth: dict[str, int] = {}
-    for layer in [model.head, *reversed(model.backbone.layers())]:
+    for layer in [model.head, *reversed(model.backbone.layers_in_order())]:
         number = len(set(depth.values()))
         depth |= {named[p]: number for p in layer.parameters() if named[p] not in depth}
     # What a backbone leaves out of its layers learns as slowly as the first.

@@ -56,8 +56,8 @@ def class_map(
         layer: number or name of one layer; None takes all.
 
     Raises:
-        ValueError: there is no such class, point or layer, no attention in the model, or no point
-            is predicted as the class.
+        ValueError: there is no such class, point or layer, no attention in the model, no row is
+            given, or no point is predicted as the class.
     """
     only = None if layer is None else find_layer(list_layers(model), layer).number
     with torch.enable_grad():
@@ -103,8 +103,8 @@ def grad_cam(
             block that holds it; None is the coarsest stage of a U-Net, else the last such block.
 
     Raises:
-        ValueError: there is no such class, point or layer, the layer gives no rows of features, or
-            no point is predicted as the class.
+        ValueError: there is no such class, point or layer, the layer gives no rows of features, no
+            row is given, or no point is predicted as the class.
     """
     require_evaluation(model)
     name, module = feature_module(model, layer)
@@ -158,6 +158,8 @@ def _asked(
         if len(asked) == 0:
             raise ValueError(f"no point is predicted as class {class_number}")
         return asked
+    if not len(rows):
+        raise ValueError("rows must name a point of the score, found []; None takes all predicted")
     for row in rows:
         require_row(points, row)
     return points.offsets.new_tensor(rows)

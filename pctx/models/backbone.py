@@ -48,7 +48,7 @@ class Backbone(nn.Module, ABC):
     ) -> Float[Tensor, "r out_channels"]:
         """Compute features along a plan of the same points."""
 
-    def layers(self) -> list[nn.Module]:
+    def layers_in_order(self) -> list[nn.Module]:
         """List the parts in the order that features pass them, for learning rates that fall by it.
 
         Here the children as they were registered, lists and U-Nets part by part.
@@ -56,7 +56,7 @@ class Backbone(nn.Module, ABC):
         found: list[nn.Module] = []
         for part in self.children():
             if isinstance(part, UNet):
-                found += part.layers()
+                found += part.layers_in_order()
             else:
                 found += part if isinstance(part, nn.ModuleList) else [part]
         return found

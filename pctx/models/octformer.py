@@ -196,10 +196,10 @@ class OctFormer(Backbone):
             feat = up(feat, level.strided_maps[KERNEL])
         return unpool(feat, points.pooling)
 
-    def layers(self) -> list[nn.Module]:
+    def layers_in_order(self) -> list[nn.Module]:
         """List the parts from the points on: stem, stages with the steps to them, and the way back.
 
-        See `Backbone.layers`.
+        See `Backbone.layers_in_order`.
         """
         first, *coarser = self.stages
         down = map(nn.ModuleList, zip(self.down, coarser, strict=True))

@@ -147,8 +147,11 @@ class PointViT(Backbone):
             hidden = block(hidden, patches.offsets, patches.windows[0])  # equations 2 and 3
         return self.back(self.norm(hidden), points, level)  # equation 4, for every patch
 
-    def layers(self) -> list[nn.Module]:
-        """List what makes the patches, the blocks, and the way back; see `Backbone.layers`."""
+    def layers_in_order(self) -> list[nn.Module]:
+        """List what makes the patches, the blocks, and the way back.
+
+        See `Backbone.layers_in_order`.
+        """
         embedding = nn.ModuleList([self.points, self.patches, self.position])
         return [embedding, *self.blocks, nn.ModuleList([self.norm, self.back])]
 

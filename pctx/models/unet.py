@@ -42,7 +42,7 @@ class UNet(nn.Module):
         self.decoder = nn.ModuleList(decoder)
         self.bottom = bottom
 
-    def layers(self) -> list[nn.Module]:
+    def layers_in_order(self) -> list[nn.Module]:
         """List the parts from the points on: the stages down, each with its step, and up."""
         first, *deeper = self.encoder
         down = map(nn.ModuleList, zip(self.down, deeper, strict=True))

@@ -127,7 +127,7 @@ class MultiHeadAttention(nn.Module):
         backend: AttentionBackend = "auto",
     ):
         super().__init__()
-        _require(channels, num_heads, backend)
+        require_heads(channels, num_heads, backend)
         self.num_heads, self.backend = num_heads, backend
         self.query = Linear(channels, channels, bias=qkv_bias)
         self.key_value = Linear(
@@ -185,7 +185,7 @@ class WindowAttention(nn.Module):
         backend: AttentionBackend = "auto",
     ):
         super().__init__()
-        _require(channels, num_heads, backend)
+        require_heads(channels, num_heads, backend)
         self.num_heads, self.backend = num_heads, backend
         self.qkv = Linear(channels, 3 * channels, bias=qkv_bias)
         self.proj = Linear(channels, channels)
@@ -333,7 +333,8 @@ def _read(slots: Tensor, windows: Windows) -> Tensor:
     return slots.flatten(0, 1).index_select(0, windows.slot)
 
 
-def _require(channels: int, num_heads: int, backend: AttentionBackend) -> None:
+def require_heads(channels: int, num_heads: int, backend: AttentionBackend) -> None:
+    """Raise a ValueError if heads do not divide channels, or there is no such backend."""
     if backend not in get_args(AttentionBackend):
         raise ValueError(
             f"backend must be one of {', '.join(get_args(AttentionBackend))}, found {backend!r}"

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pctx.geometry.windows import Windows
 from pctx.nn.attention import WindowAttention, attention_weights, dot_product_attention
+from pctx.nn.backend import AttentionBackend
 from pctx.nn.relative import ROTARY_BASE, RotaryEncoding
 
 
@@ -23,16 +24,23 @@ class RotaryWindowAttention(nn.Module):
         num_heads: h.
         qkv_bias: whether query, key and value have biases.
         base: of the frequencies, see `RotaryEncoding`.
+        backend: see `dot_product_attention`.
 
     Raises:
         ValueError: if num_heads does not divide channels, or heads are no multiple of 6 wide.
     """
 
     def __init__(
-        self, channels: int, num_heads: int, *, qkv_bias: bool = True, base: float = ROTARY_BASE
+        self,
+        channels: int,
+        num_heads: int,
+        *,
+        qkv_bias: bool = True,
+        base: float = ROTARY_BASE,
+        backend: AttentionBackend = "auto",
     ):
         super().__init__()
-        self.attention = WindowAttention(channels, num_heads, qkv_bias=qkv_bias)
+        self.attention = WindowAttention(channels, num_heads, qkv_bias=qkv_bias, backend=backend)
         self.rotary = RotaryEncoding(channels // num_heads, base)
 
     def forward(
@@ -47,7 +55,9 @@ class RotaryWindowAttention(nn.Module):
         """
         query, key, value = self.attention.split(feat, windows)
         query, key = self.rotary(grid_coord, windows, query, key)
-        attended = dot_product_attention(query, key, value, valid=windows.valid)
+        attended = dot_product_attention(
+            query, key, value, valid=windows.valid, backend=self.attention.backend
+        )
         return self.attention.merge(attended, windows)
 
     def weights(

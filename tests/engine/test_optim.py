@@ -91,7 +91,7 @@ def test_in_any_model_layers_are_numbered_from_the_head_back_to_the_points(name)
     depth = depths_from_head(model)
     number = {p: depth[key] for key, p in model.named_parameters()}
     assert set(number.values()) == set(range(max(number.values()) + 1))
-    walk = [model.head, *reversed(model.backbone.layers())]
+    walk = [model.head, *reversed(model.backbone.layers_in_order())]
     layers = [[number[p] for p in layer.parameters()] for layer in walk]
     assert [set(each) for each in layers if each] == [{i} for i in range(max(depth.values()) + 1)]
     # Every parameter is in one layer, so none has its number by default.
@@ -102,17 +102,18 @@ def test_in_any_model_layers_are_numbered_from_the_head_back_to_the_points(name)
 def test_a_layer_reads_what_those_before_it_gave(name):
     model = create_model(name, 4, 3).eval()
     seen = []
-    for i, layer in enumerate([*model.backbone.layers(), model.head]):
+    layers = [*model.backbone.layers_in_order(), model.head]
+    for i, layer in enumerate(layers):
         # Of a step and its stage, in a list that is never called, the parts are.
         for part in layer if isinstance(layer, torch.nn.ModuleList) else [layer]:
             part.register_forward_hook(lambda *_, i=i: seen.append(i))
     model(random_batch([120]))
-    assert seen == sorted(seen) and set(seen) == set(range(len(model.backbone.layers()) + 1))
+    assert seen == sorted(seen) and set(seen) == set(range(len(layers)))
 
 
 def test_a_unets_layers_are_its_stages_with_the_steps_to_them():
     model = model_of("ptv1_tiny")
-    unet, layers = model.backbone.unet, model.backbone.layers()
+    unet, layers = model.backbone.unet, model.backbone.layers_in_order()
     assert layers[0] is model.backbone.stem and layers[1] is unet.encoder[0]
     assert [list(layer) for layer in layers[2:5]] == [
         [step, stage] for step, stage in zip(unet.down, unet.encoder[1:], strict=True)

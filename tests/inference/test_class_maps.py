@@ -141,6 +141,7 @@ def test_by_default_all_points_predicted_as_the_class_make_the_score(show):
         ({"class_number": 3}, "classes 0 to 2, found 3"),
         ({"class_number": -1}, "classes 0 to 2, found -1"),
         ({"class_number": 0, "rows": [0, 40]}, "points 0 to 39, found 40"),
+        ({"class_number": 0, "rows": []}, "rows must name a point of the score"),
         ({"class_number": 0, "layer": 7}, "no attention layer 7"),
     ],
 )

@@ -6,13 +6,13 @@ import torch.nn.functional as F
 
 from pctx.geometry.points import PointBatch, pack
 from pctx.models.classifier import Classifier
-from pctx.models.factory import create_backbone
+from pctx.models.factory import create_backbone, list_models
 from tests.models.clouds import random_batch, single_clouds
 
-TINY = [
-    ("ptv1_tiny", {}),
-    ("ptv3_tiny", {}),
-    ("ptv3_tiny", {"encoder_only": True, "window_size": 16}),
+TINY = [name for name in list_models() if name.endswith("_tiny")]
+ENCODERS = ["litept_tiny", "ptv3_tiny"]
+KINDS = [(name, {}) for name in TINY] + [
+    (name, {"encoder_only": True, "window_size": 16}) for name in ENCODERS
 ]
 
 
@@ -21,7 +21,7 @@ def classifier(name="ptv3_tiny", channels=4, **overrides):
     return Classifier(create_backbone(name, channels, **overrides), num_classes=5)
 
 
-@pytest.mark.parametrize(("name", "overrides"), TINY)
+@pytest.mark.parametrize(("name", "overrides"), KINDS)
 def test_a_cloud_is_scored_alike_alone_and_in_a_batch(name, overrides):
     model = classifier(name, **overrides).eval()
     batch = random_batch([60, 1, 200])
@@ -43,9 +43,10 @@ def test_a_cloud_without_points_has_scores_of_its_own_that_never_change():
     assert model(random_batch([])).shape == (0, 5)
 
 
-def test_every_parameter_gets_a_gradient():
-    model = classifier(encoder_only=True, drop_path=0.0)
-    model(random_batch([80, 120])).square().sum().backward()
+@pytest.mark.parametrize(("name", "overrides"), KINDS)
+def test_every_parameter_gets_a_gradient(name, overrides):
+    model = classifier(name, **overrides)
+    model(random_batch([300, 500])).square().sum().backward()
     missing = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
     # A key's bias adds the same to every score of a row, which softmax takes away.
     assert [name for name in missing if "qkv.bias" not in name] == []

@@ -4,16 +4,15 @@ import torch
 from pctx.geometry.neighbors import Neighborhood, knn
 from pctx.geometry.packed import offsets_from_counts
 from pctx.geometry.windows import serial_windows
-from pctx.nn import neighbor_attention
 from pctx.nn.attention import WindowAttention
 from pctx.nn.neighbor_attention import NeighborAttention
 
 OFFSETS = offsets_from_counts(torch.tensor([11, 0, 3, 20]))
 
 
-def attention_of(seed=0):
+def attention_of(seed=0, **options):
     torch.manual_seed(seed)
-    return NeighborAttention(8, 2).double()
+    return NeighborAttention(8, 2, **options).double()
 
 
 def features(n=34, seed=3):
@@ -67,11 +66,10 @@ def test_no_points_give_no_rows():
     assert attention_of()(features(0), none).shape == (0, 8)
 
 
-def test_both_engines_give_the_same_values_and_gradients(monkeypatch):
+def test_both_engines_give_the_same_values_and_gradients():
     found = []
     for engine in ("sdpa", "plain"):
-        monkeypatch.setattr(neighbor_attention, "_engine", lambda feat, name=engine: name)
-        attention, feat, around = attention_of(), features(), nearest(6)
+        attention, feat, around = attention_of(backend=engine), features(), nearest(6)
         bias = torch.randn(
             34, 2, 1, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64
         ).requires_grad_()
@@ -85,6 +83,8 @@ def test_both_engines_give_the_same_values_and_gradients(monkeypatch):
 def test_heads_must_divide_channels():
     with pytest.raises(ValueError, match="channels 8 must be a multiple of num_heads 3"):
         NeighborAttention(8, 3)
+    with pytest.raises(ValueError, match="backend must be one of .*, found 'fast'"):
+        NeighborAttention(8, 2, backend="fast")
 
 
 def test_its_weights_are_those_it_pays():

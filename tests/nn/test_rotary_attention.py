@@ -59,3 +59,16 @@ def test_the_attention_paid_gives_the_result(given):
 def test_heads_that_cannot_be_cut_in_three_are_refused():
     with pytest.raises(ValueError, match="multiple of 6, found 16"):
         RotaryWindowAttention(32, 2)
+
+
+def test_the_engine_can_be_chosen_and_changes_no_number(given):
+    attention, feat, grid_coord, windows = given
+    results = []
+    for backend in ("plain", "sdpa"):
+        other = RotaryWindowAttention(24, 2, backend=backend)
+        other.load_state_dict(attention.state_dict())
+        assert other.attention.backend == backend
+        results.append(other(feat, grid_coord, windows))
+    torch.testing.assert_close(*results)
+    with pytest.raises(ValueError, match="backend must be one of .*, found 'fast'"):
+        RotaryWindowAttention(24, 2, backend="fast")
