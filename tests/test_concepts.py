@@ -65,6 +65,12 @@ def test_what_a_page_links_to_is_there(page):
     [
         ("draw_concepts.py", ["scan.laz"], ["curves.png", "windows.png"]),
         ("draw_attention.py", ["scan.laz", "model.pt"], ["attention.png"]),
+        pytest.param(
+            "draw_transforms.py",
+            [],
+            [f"transforms_{name}.png" for name in ("moves", "points", "colors", "mixtures")],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_the_pictures_can_be_drawn_again(folder, monkeypatch, tool, files, names):

@@ -6,7 +6,9 @@ import pytest
 from pctx.data.dataset import ScanDataset
 from pctx.data.features import FeatureSpec
 from pctx.data.labels import Card, LabelSet
-from pctx.data.loader import Pipeline, TrainingSet, training_loader
+from pctx.data.loader import TrainingSet, training_loader
+from pctx.data.pipeline import Pipeline
+from pctx.data.sampler import Draw
 from pctx.data.transforms import Jitter, Mix3D, Scale, apply
 from pctx.geometry.points import PointCloud
 
@@ -76,7 +78,7 @@ def test_the_coin_is_tossed_before_a_scan_is_read():
     made = pipeline(mix=Mix3D(probability=0.3))
     data = TrainingSet(made, made.dataset.scans("train"), seed=0)
     for draw in range(400):
-        data[draw, draw % 5]
+        data[[Draw(draw, draw % 5, None)]]
     assert (len(made.dataset.reads) - 400) / 400 == pytest.approx(0.3, abs=0.08)
 
 
@@ -84,7 +86,7 @@ def test_a_scan_is_mixed_with_any_other_but_never_with_itself():
     made = pipeline(mix=Mix3D(probability=1))
     data = TrainingSet(made, made.dataset.scans("train"), seed=0)
     for draw in range(200):
-        data[draw, 2]
+        data[[Draw(draw, 2, None)]]
     others = made.dataset.reads[1::2]
     assert set(made.dataset.reads[::2]) == {"2"}
     assert set(others) == set("0134")
@@ -94,22 +96,22 @@ def test_a_scan_is_mixed_with_any_other_but_never_with_itself():
 def test_what_is_mixed_hangs_on_seed_and_draw_alone():
     made = pipeline(jitter=Jitter(), mix=Mix3D(probability=0.8))
     sets = [TrainingSet(made, made.dataset.scans("train"), seed=s) for s in (0, 0, 1)]
-    order = [(3, 1), (7, 4), (2, 0), (9, 1)]
-    first = {key: sets[0][key].feat for key in order}
-    again = {key: sets[1][key].feat for key in reversed(order)}
+    order = [Draw(3, 1, None), Draw(7, 4, None), Draw(2, 0, None), Draw(9, 1, None)]
+    first = {key: sets[0][[key]].points.feat for key in order}
+    again = {key: sets[1][[key]].points.feat for key in reversed(order)}
     for key in order:
         assert first[key].equal(again[key])
-    assert any(not first[key].equal(sets[2][key].feat) for key in order)
+    assert any(not first[key].equal(sets[2][[key]].points.feat) for key in order)
 
 
 def test_a_mixed_scan_is_one_cloud_of_a_batch():
     made = pipeline(mix=Mix3D(probability=1))
     for batch in training_loader(made, made.dataset.scans("train"), batch_size=2):
-        assert batch.offsets.diff().min() > 90
+        assert batch.points.offsets.diff().min() > 90
 
 
 def test_a_lone_scan_is_mixed_with_itself():
     made = pipeline(mix=Mix3D(probability=1))
-    points = TrainingSet(made, ["3"], seed=0)[0, 0]
+    points = TrainingSet(made, ["3"], seed=0)[[Draw(0, 0, None)]].points
     assert len(points) <= 50
     assert made.dataset.reads == ["3", "3"]
