@@ -201,6 +201,8 @@ def test_points_beside_another_class_weigh_more():
     points = batch_of(coord, label, counts=[8, 8])
     beside = beside_other_class(points, label, neighbors=3)
     assert beside.nonzero()[:, 0].tolist() == [2, 3, 4]
+    small = batch_of(coord[:3], label[[0, 3, 3]], counts=[1, 2])
+    assert not beside_other_class(small, small.label, neighbors=9).any()
     logits = torch.randn(16, 2)
     keep = label != -1
     each = F.cross_entropy(logits, label.clamp_min(0), reduction="none")[keep]

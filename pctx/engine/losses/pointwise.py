@@ -207,10 +207,8 @@ def beside_other_class(
 ) -> Bool[Tensor, "n"]:
     """Tell which points have a point of another class among their nearest; ignored ones never."""
     near = knn(points.coord, points.offsets, neighbors)
-    other = label[near.index]  # (n, neighbors)
+    other = label[near.index]  # (n, neighbors); in a small cloud, some name its first point again
     differs = (other != label[:, None]) & (other != IGNORE_INDEX)
-    if near.valid is not None:
-        differs &= near.valid
     return differs.any(dim=1) & (label != IGNORE_INDEX)
 
 
