@@ -32,7 +32,7 @@ class InstancePaste(Mix):
     vertical axis by a uniform angle, until it stands on ground, touches nothing, and covers
     no other object's place. It is raised or lowered to stand above the ground as it did.
 
-    Objects are told apart by instance numbers, or where there are none by gaps of half a metre.
+    Objects are told apart by instance numbers, and those without one by gaps of half a metre.
 
     Attributes:
         classes: raw ids of the objects; none pastes nothing.
@@ -142,11 +142,12 @@ def find_objects(cloud: PointCloud, classes: Sequence[int]) -> list[np.ndarray]:
     rows = rows_of(cloud, classes)
     if not len(rows):
         return []
-    if cloud.instance is None:
-        part = connected(cloud.coord[rows, :2], OBJECT_CELL)
-    else:
-        part = cloud.instance[rows]
-        rows, part = rows[part > 0], part[part > 0]
+    part = np.zeros(len(rows), np.int64)
+    if cloud.instance is not None:
+        part = cloud.instance[rows].astype(np.int64)
+    single = np.flatnonzero(part <= 0)
+    if len(single):
+        part[single] = -1 - connected(cloud.coord[rows[single], :2], OBJECT_CELL)
     # Instances of two classes may have one number.
     order = np.lexsort((part, cloud.label[rows]))
     rows, part, label = rows[order], part[order], cloud.label[rows[order]]

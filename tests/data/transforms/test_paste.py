@@ -113,7 +113,12 @@ def test_objects_are_instances_or_points_without_a_gap():
     assert all(np.ptp(other.coord[rows, 0]) < 4.1 for rows in parts)
     numbered = replace(other, instance=np.where(other.label == CAR, 5, 0))
     assert [len(rows) for rows in find_objects(numbered, [CAR])] == [400]
-    assert [len(rows) for rows in find_objects(numbered, [CAR, POLE])] == [400]
+    half = np.arange(len(other)) < len(other) - 200
+    some = replace(numbered, instance=np.where(half, numbered.instance, 0))
+    assert sorted(map(len, find_objects(some, [CAR, POLE]))) == [200, 200]
+    more = replace(other, label=np.where(half | (other.label == GROUND), other.label, POLE))
+    both = find_objects(replace(more, instance=np.where(more.label == GROUND, 0, 5)), [CAR, POLE])
+    assert sorted(map(len, both)) == [200, 200]  # one number, two classes
     assert find_objects(other, [POLE]) == []
 
 
