@@ -8,7 +8,7 @@ n points, b clouds, m segments.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -19,18 +19,15 @@ from torch import Tensor
 from pctx.geometry.hierarchy import Hierarchy, Level
 from pctx.geometry.kernel_map import KernelMap
 from pctx.geometry.neighbors import Neighborhood
-from pctx.geometry.pooling import Pooling
 from pctx.geometry.tap_table import tap_table
 from pctx.geometry.window_parts import part_windows
 from pctx.geometry.windows import Windows
 
-PARTS = 5
-"""Window parts of a settled level: up to 8, 16, 32 and 64 points a window, and all fuller ones."""
+PARTS = 4
+"""Window parts of a settled level: up to 8, 16 and 32 points a window, and all fuller ones."""
 
-_ENDS: Mapping[type, tuple[str, str]] = MappingProxyType(
-    {Level: ("offsets", "coord"), Pooling: ("starts", "order")}
-)
-"""Limits of segments, and whose number of rows is the last of them."""
+_ROWS: Mapping[str, str] = MappingProxyType({"offsets": "coord", "starts": "order"})
+"""Limits of segments, and the tensor beside them whose number of rows is the last limit."""
 
 
 def settled(hierarchy: Hierarchy) -> Hierarchy:
@@ -42,21 +39,39 @@ def settled(hierarchy: Hierarchy) -> Hierarchy:
     return Hierarchy(levels=tuple(_settled_level(level) for level in hierarchy.levels))
 
 
-def flat_inputs(hierarchy: Hierarchy) -> dict[str, Tensor]:
-    """Name every tensor of a settled plan by its way there: `levels_0_windows_1_index`, ….
-
-    Limits of clouds and segments come without the last, which is a number of rows: (b,), (m,).
-    """
+def named_tensors(hierarchy: Hierarchy) -> dict[str, Tensor]:
+    """Name every tensor of a settled plan by its way there: `levels_0_windows_1_index`, …."""
     return dict(_named(hierarchy, ""))
 
 
-def from_flat(like: Hierarchy, tensors: Mapping[str, Tensor]) -> Hierarchy:
+def flat_inputs(hierarchy: Hierarchy) -> dict[str, Tensor]:
+    """Return the named tensors of a settled plan.
+
+    Limits of clouds and segments, `offsets` and `starts`, come without the last, which is a number
+    of rows: (b,) and (m,).
+    """
+    tensors = named_tensors(hierarchy)
+    return {name: tensor[:-1] if _rows(name) else tensor for name, tensor in tensors.items()}
+
+
+def names_needed(read: Iterable[str]) -> set[str]:
+    """Return the flat inputs that make the named tensors: these, and what ends limits."""
+    names = set(read)
+    return names | {rows for rows in map(_rows, names) if rows is not None}
+
+
+def from_flat(like: Hierarchy, inputs: Mapping[str, Tensor]) -> Hierarchy:
     """Return a plan of the form of another with these tensors: the inverse of `flat_inputs`.
 
     Args:
         like: a settled plan of the same backbone; no number of it is read.
-        tensors: by name; those that no one reads may be left out, and are then None.
+        inputs: by name; tensors that no one reads may be left out, and are then None.
     """
+    tensors = dict(inputs)
+    for name, tensor in inputs.items():
+        rows = _rows(name)
+        if rows is not None:
+            tensors[name] = torch.cat([tensor, tensor.new_full((1,), inputs[rows].shape[0])])
     plan: Hierarchy = _filled(like, "", tensors)
     return plan
 
@@ -67,8 +82,9 @@ def dynamic_axes(name: str, tensor: Tensor) -> tuple[int, ...]:
 
 
 def _settled_level(level: Level) -> Level:
-    parts = tuple(part_windows(windows, PARTS) for windows in level.windows)
-    level = replace(level, window_parts=parts if level.window_parts else ())
+    if level.window_parts:
+        parts = tuple(part_windows(windows, PARTS) for windows in level.windows)
+        level = replace(level, window_parts=parts)
     written: Level = _written_out(level)
     return written
 
@@ -82,30 +98,27 @@ def _written_out(value: Any) -> Any:
     return _each(value, lambda _, part: _written_out(part))
 
 
+def _rows(name: str) -> str | None:
+    """Name the tensor that has the rows that limits end with; None if these are no limits."""
+    path, _, last = name.rpartition("_")
+    return f"{path}_{_ROWS[last]}" if last in _ROWS else None
+
+
 def _named(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
-    limits, _ = _ENDS.get(type(value), ("", ""))
     for name, part in _parts(value):
         if isinstance(part, Tensor):
-            yield f"{path}{name}", part[:-1] if name == limits else part
+            yield f"{path}{name}", part
         else:
             yield from _named(part, f"{path}{name}_")
 
 
 def _filled(value: Any, path: str, tensors: Mapping[str, Tensor]) -> Any:
-    filled = _each(
-        value,
-        lambda name, part: (
-            tensors.get(f"{path}{name}")
-            if isinstance(part, Tensor)
-            else _filled(part, f"{path}{name}_", tensors)
-        ),
-    )
-    limits, rows = _ENDS.get(type(value), ("", ""))
-    begins = tensors.get(f"{path}{limits}")
-    if limits and begins is not None:
-        end = begins.new_full((1,), getattr(filled, rows).shape[0])
-        filled = replace(filled, **{limits: torch.cat([begins, end])})
-    return filled
+    def fill(name: str, part: Any) -> Any:
+        if isinstance(part, Tensor):
+            return tensors.get(f"{path}{name}")
+        return _filled(part, f"{path}{name}_", tensors)
+
+    return _each(value, fill)
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
@@ -118,7 +131,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((str(i), part) for i, part in enumerate(value))
 
 
-def _each(value: Any, change: Any) -> Any:
+def _each(value: Any, change: Callable[[str, Any], Any]) -> Any:
     """Change what a value is made of."""
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{name: change(name, part) for name, part in _parts(value)})

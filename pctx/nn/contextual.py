@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from pctx.geometry.windows import Windows
 from pctx.nn.mlp import widen
 from pctx.nn.position import TABLE_STD
+from pctx.nn.traced_contextual import traced_read, traced_rows, traced_write
 
 SIGNAL_EXTENT = 2
 """The colours and normals of Swin3D run from -1 to 1."""
@@ -142,6 +143,8 @@ class ContextualEncoding(nn.Module):
         unit = torch.promote_types(signal.dtype, torch.float32)
         steps = torch.tensor(self.steps, device=signal.device, dtype=unit)
         slots = signal.index_select(0, windows.index.reshape(-1)) / steps
+        if torch.compiler.is_compiling():
+            return self._traced(slots.view(w, k, len(self.steps)), query, key)
         places = slots.view(w, k, len(steps)).unbind(-1)  # a (w, k) a signal
         query_tables, key_tables, value_tables = (
             table.transpose(0, 1).split([2 * bound for bound in self.bounds], dim=1)  # (h, r, d)
@@ -162,6 +165,25 @@ class ContextualEncoding(nn.Module):
                 written = _Write.apply(weights, place, bound)
                 told += (written.to(table.dtype) @ table).to(told.dtype)
             return told.to(weights.dtype)
+
+        return ContextualTerms(bias.to(query.dtype), value)
+
+    def _traced(self, place: Tensor, query: Tensor, key: Tensor) -> ContextualTerms:
+        """Do as `forward`, from (w, k, m), in few operators."""
+        signals = len(self.bounds)
+        asks, answers, told = (
+            table.transpose(0, 1)  # (h, r, d)
+            for table in (self.query_table, self.key_table, self.value_table)
+        )
+        rows = traced_rows(place, self.bounds)
+        scaled = query / math.sqrt(query.shape[-1])
+        bias = traced_read(scaled @ asks.transpose(1, 2), rows, signals)
+        turned = traced_rows(-place, self.bounds)
+        bias += traced_read(key @ answers.transpose(1, 2), turned, signals).transpose(2, 3)
+
+        def value(weights: Tensor) -> Tensor:
+            written = traced_write(widen(weights), rows, told.shape[1], signals)
+            return (written.to(told.dtype) @ told).to(weights.dtype)
 
         return ContextualTerms(bias.to(query.dtype), value)
 
