@@ -110,7 +110,7 @@ def _print(found: Draft, target: Path) -> None:
     sizes = ", ".join(f"{split} {len(scans):,}" for split, scans in found.splits.items())
     typer.echo(f"splits: {sizes}. {found.why}")
     if found.unlabeled:
-        typer.echo(f"{len(found.unlabeled):,} files have no labels and are in no split")
+        typer.echo(f"without labels, and so in no split: {len(found.unlabeled):,}")
     typer.echo(f"written: {target}")
 
 

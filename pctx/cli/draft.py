@@ -11,6 +11,7 @@ import numpy as np
 
 from pctx.data.audit import ScanFacts
 from pctx.data.cards import card as named_card
+from pctx.data.datasets.folder import split_folder
 from pctx.data.labels import SPLITS, Card, LabelSet
 from pctx.vis.palette import ASPRS, DISTINCT, id_colors
 
@@ -123,7 +124,7 @@ def choose_splits(
     in training, then in validation, then shares of points as in the whole.
     """
     scans = [f.scan for f in labelled]
-    folders = {s: [n for n in scans if n.startswith(f"{s}/")] for s in SPLITS}
+    folders = {s: [n for n in scans if split_folder(n) == s] for s in SPLITS}
     if folders["train"] and folders["val"]:
         return {s: names for s, names in folders.items() if names}, "As the subfolders say."
     if published is not None:

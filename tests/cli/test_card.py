@@ -151,7 +151,7 @@ def test_frames_of_one_drive_are_cut_in_time():
 
 
 def test_subfolders_say_what_is_for_what():
-    names = ["train/a.ply", "train/b.ply", "val/c.ply"]
+    names = ["x/train/a.ply", "x/train/b.ply", "x/val/c.ply"]
     splits, _ = choose_splits([fact(name, {1: 5, 2: 5}) for name in names])
     assert splits == {"train": names[:2], "val": names[2:]}
 

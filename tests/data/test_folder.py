@@ -54,6 +54,13 @@ def test_subfolders_come_before_every_fifth(folder):
     assert data.scans("val") == ["val/c.ply"] and data.scans("test") == ["test/d.ply"]
 
 
+def test_subfolders_count_at_any_depth(folder):
+    root = folder("city/train/a.ply", "city/val/b.ply", "land/train/val/c.ply", "land/d.ply")
+    data = FolderDataset(root, CARD)
+    assert data.scans("train") == ["city/train/a.ply", "land/train/val/c.ply"]
+    assert data.scans("val") == ["city/val/b.ply"]
+
+
 @pytest.mark.parametrize("n", [2, 5, 11])
 def test_else_every_fifth_is_for_validation_and_none_is_for_both(folder, n, caplog):
     caplog.set_level(logging.INFO)

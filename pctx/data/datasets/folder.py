@@ -29,8 +29,8 @@ class FolderDataset(ScanDataset):
     """Every readable scan below a folder.
 
     Which scans make a split is told by the first of these: `splits`; the card's splits, where any
-    of their patterns is met here; subfolders `train`, `val`, `test`; or every fifth file in sorted
-    order is for validation and the others for training.
+    of their patterns is met here; subfolders `train`, `val`, `test`, at any depth; or every fifth
+    file in sorted order is for validation and the others for training.
 
     Args:
         root: the folder.
@@ -94,10 +94,8 @@ class FolderDataset(ScanDataset):
             return self._match(files, splits)
         if any(found := self._match(files, self.card.splits).values()):
             return dict(zip(self.card.splits, found, strict=True))
-        folders = {
-            name: [f.as_posix() for f in files if f.parts[0] == name and len(f.parts) > 1]
-            for name in SPLITS
-        }
+        where = {f: split_folder(f.as_posix()) for f in files}
+        folders = {name: [f.as_posix() for f in files if where[f] == name] for name in SPLITS}
         if found_folders := {name: scans for name, scans in folders.items() if scans}:
             return found_folders
         names = [f.as_posix() for f in files]
@@ -128,3 +126,8 @@ class FolderDataset(ScanDataset):
             ) from error
         files = {file for path in met for file in (path.rglob("*") if path.is_dir() else [path])}
         return {file.relative_to(self.root).as_posix() for file in files}
+
+
+def split_folder(scan: str) -> str | None:
+    """Give the first folder of a scan's relative path that is called as a split is."""
+    return next((part for part in scan.split("/")[:-1] if part in SPLITS), None)
