@@ -19,6 +19,7 @@ from pctx.cli import (
     demo,
     doctor,
     evaluate,
+    export,
     info,
     predict,
     train,
@@ -52,6 +53,7 @@ app.command(epilog=evaluate.EXAMPLES, context_settings=_OVERRIDES, options_metav
 app.command(epilog=predict.EXAMPLES)(predict.predict)
 app.command(epilog=view.EXAMPLES)(view.view)
 app.command(epilog=convert.EXAMPLES)(convert.convert)
+app.command(epilog=export.EXAMPLES)(export.export)
 app.command(epilog=info.EXAMPLES)(info.info)
 app.command(epilog=card.EXAMPLES)(card.card)
 app.command(epilog=check.EXAMPLES, context_settings=_OVERRIDES, options_metavar="[OVERRIDES]")(

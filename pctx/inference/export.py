@@ -6,6 +6,7 @@ score for every class at every point. Numbers of points, clouds and windows are 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -107,15 +108,17 @@ def write_onnx(path: Path, program: ExportedProgram, facts: ExportFacts) -> None
         ImportError: the libraries that this needs are not here.
     """
     require_onnx()
-    onnx = torch.onnx.export(
-        program,
-        dynamo=True,
-        input_names=list(facts.inputs),
-        output_names=[LOGITS],
-        opset_version=OPSET,
-        verbose=False,
-        optimize=False,  # it takes the 1e-8 that keeps distances from 0 for 0 and leaves it out
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what torch itself calls
+        onnx = torch.onnx.export(
+            program,
+            dynamo=True,
+            input_names=list(facts.inputs),
+            output_names=[LOGITS],
+            opset_version=OPSET,
+            verbose=False,
+            optimize=False,  # it takes the 1e-8 that keeps distances from 0 for 0: 1 / 0 is left
+        )
     assert onnx is not None
     onnx.model.metadata_props[FACTS] = facts.to_json()
     with replacing(path, overwrite=True) as beside:
@@ -131,6 +134,7 @@ def facts_of(checkpoint: Checkpoint, names: tuple[str, ...]) -> ExportFacts:
         features=checkpoint.features,
         labels=checkpoint.labels,
         grid_size=checkpoint.grid_size,
+        temperature=checkpoint.temperature,
     )
 
 

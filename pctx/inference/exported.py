@@ -39,6 +39,7 @@ class ExportFacts:
         features: the channels and their scales.
         labels: the classes, in the order of the scores.
         grid_size: edge of a voxel, metres.
+        temperature: what scores are divided by before a softmax.
         version: of pctx, when written.
     """
 
@@ -48,6 +49,7 @@ class ExportFacts:
     features: FeatureSpec
     labels: LabelSet
     grid_size: float
+    temperature: float = 1.0
     version: str = __version__
 
     def planner(self) -> Backbone:
@@ -67,6 +69,7 @@ class ExportFacts:
                 "features": self.features.to_dict(),
                 "labels": self.labels.to_dict(),
                 "grid_size": self.grid_size,
+                "temperature": self.temperature,
             }
         )
 
@@ -90,6 +93,7 @@ class ExportFacts:
             features=FeatureSpec.from_dict(content["features"]),
             labels=LabelSet.from_dict(content["labels"]),
             grid_size=content["grid_size"],
+            temperature=content["temperature"],
             version=content["version"],
         )
 

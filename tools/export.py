@@ -1,0 +1,9 @@
+"""`pctx export` from a checkout."""
+
+import sys
+
+from pctx.cli.main import main
+
+if __name__ == "__main__":
+    sys.argv.insert(1, "export")
+    main()
