@@ -49,7 +49,8 @@ def test_a_model_yaml_lists_every_argument_as_the_row_has_it(name):
     ],
 )
 def test_every_option_composes(override):
-    needs_root = override.startswith("data=") and override != "data=street"
+    needs_root = override.startswith(("data=", "experiment="))
+    needs_root &= override not in ("data=street", "experiment=demo")
     config = with_data(override, *(["data.root=x"] if needs_root else []))
     assert not OmegaConf.missing_keys(config)
     OmegaConf.to_container(config, resolve=True)
