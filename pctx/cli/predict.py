@@ -114,7 +114,7 @@ def predict(
     failed = failed if rank.number == 0 else []
     model_file, place = _path("MODEL", model), _place(device, rank)
     checkpoint = load_checkpoint(model_file)
-    settings = {
+    settings: dict[str, Any] = {
         "tile": tile,
         "overlap": overlap,
         "views": views,

@@ -80,7 +80,8 @@ def find_jobs(inputs: list[Path], out: Path, suffix: str | None) -> tuple[list[J
     Raises:
         UsageError: two inputs would be written to one file.
     """
-    from pctx.data.io.formats import find_scans, is_scan_folder, output_suffix, suffix_of
+    from pctx.data.io.arrays import is_scan_folder
+    from pctx.data.io.formats import find_scans, output_suffix, suffix_of
 
     ending = None if suffix is None else "." + suffix.lower().lstrip(".")
     jobs, failed = [], []

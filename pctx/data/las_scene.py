@@ -174,12 +174,13 @@ def sort_las(
     middle = np.array([median.value for median in survey.medians]) * scales + offsets
     far = np.abs(middle).max() > FLOAT32_SAFE_EXTENT
     origin = np.round(middle) if far else np.zeros(3)
-    kept = {"low": survey.low - origin, "high": survey.high - origin, "origin": origin}
     cells = survey.cells
     with replacing(folder / "cells.npz", overwrite=True) as beside:
         np.savez(
             beside,
-            **kept,
+            low=survey.low - origin,
+            high=survey.high - origin,
+            origin=origin,
             edge=cells.edge,
             anchor=cells.anchor,
             keys=cells.keys,

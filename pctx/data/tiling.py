@@ -38,7 +38,8 @@ class Box:
 
     def holds(self, coord: np.ndarray) -> np.ndarray:
         """Tell (n,) which points (n, 3) lie in the box."""
-        return ((coord >= self.low) & (coord < self.high)).all(axis=1)
+        inside: np.ndarray = ((coord >= self.low) & (coord < self.high)).all(axis=1)
+        return inside
 
     def weight(self, coord: np.ndarray, blend: float) -> np.ndarray:
         """Give (n,) float32 in [0, 1]: how much this box has to say of each point (n, 3).

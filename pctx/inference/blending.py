@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -94,15 +94,13 @@ def part_of(result: BoxResult, chosen: np.ndarray) -> BoxResult:
 
 def save_shared(path: Path, results: list[BoxResult]) -> None:
     """Write results, without features, to an .npz file."""
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(result, name) for result in results])
+        for name in ("points", "weight", "probability", "variance")
+        if results
+    }
     with replacing(path, overwrite=True) as beside:
-        np.savez(
-            beside,
-            **{
-                name: np.concatenate([getattr(result, name) for result in results])
-                for name in ("points", "weight", "probability", "variance")
-                if results
-            },
-        )
+        np.savez(beside, **columns)
 
 
 def load_shared(path: Path) -> BoxResult:

@@ -179,7 +179,8 @@ class Predictor:
         """
         pending = list(reversed(boxes))
         while pending:
-            box, parts = pending.pop(), ()
+            box = pending.pop()
+            parts: tuple[Box, ...] = ()
             try:
                 yield self._label_box(scene, box)
             except (MemoryError, RuntimeError) as error:

@@ -38,6 +38,7 @@ def test_tiles_shrink_with_the_memory_in_steps_that_noise_does_not_change():
 def test_a_tile_takes_less_than_it_is_given():
     for gib in (1, 2, 4, 8):
         limits = tile_limits(gib << 30, 64, 0.05)
+        assert limits.voxels > MIN_VOXELS
         assert limits.voxels * voxel_bytes(64) + limits.points * 400 < gib << 30
 
 
