@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pctx.geometry.kernel_map import KernelMap, kernel_maps
-from pctx.geometry.neighbors import Neighborhood
+from pctx.geometry.neighbors import Neighborhood, knn
 from pctx.geometry.packed import from_corner, segment_mean
 from pctx.geometry.points import PointBatch
 from pctx.geometry.pooling import Pooling
@@ -93,6 +93,21 @@ class Hierarchy:
     def to(self, device: torch.device | str) -> Hierarchy:
         """Copy every tensor to a device."""
         return Hierarchy(levels=tuple(level.to(device) for level in self.levels))
+
+
+INTERPOLATED = 3
+"""Coarse points that a finer one is interpolated between (Qi et al., PointNet++, 2017)."""
+
+
+def nearest_coarse(fine: Level, coarse: Level) -> Neighborhood:
+    """Find the points of the next level that each of a level is to be interpolated between."""
+    return knn(
+        coarse.coord,
+        coarse.offsets,
+        INTERPOLATED,
+        query=fine.coord,
+        query_offsets=fine.offsets,
+    )
 
 
 def serial_hierarchy(

@@ -112,7 +112,7 @@ def octree_windows(
 
     Each run of window_size * dilation points makes `dilation` windows, each of every dilation-th
     point; the slots that the last run leaves empty are masked. (The octree attention of Wang,
-    OctFormer, 2023, section 3.2.)
+    OctFormer, 2023, and its dilated octree attention.)
 
     Args:
         order: the points cloud by cloud, along the curve.

@@ -235,7 +235,11 @@ class LitePT(Backbone):
 class Block(nn.Module):
     """A convolution; attention with rotary encoding (PointROPE) and an MLP; or one, then the other.
 
-    A block without convolution has a layer norm in its place, on the features themselves.
+        feat = feat + LN(linear(convolution(feat)))
+        feat = feat + attention(LN(feat))
+        feat = feat + MLP(LN(feat))
+
+    A block without convolution begins with feat = LN(feat). `RotaryEncoding` has PointROPE.
     """
 
     def __init__(

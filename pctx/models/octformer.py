@@ -257,9 +257,13 @@ class Stem(nn.Module):
 
 
 class Block(nn.Module):
-    """The OctFormer block: conditional encoding, octree attention, MLP; each added to what came in.
+    """Conditional encoding (CPE), octree attention, MLP, with layer norms (LN).
 
-    Attention has a learned bias by the offset between nodes.
+        feat = feat + CPE(feat)
+        feat = feat + attention(LN(feat))
+        feat = feat + MLP(LN(feat))
+
+    Attention has a learned bias by the offset between nodes (`RelativePositionBias`).
     """
 
     def __init__(

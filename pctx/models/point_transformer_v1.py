@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pctx.geometry.canonical import canonical_level, level_as_given, restore_rows
-from pctx.geometry.hierarchy import Hierarchy, Level
+from pctx.geometry.hierarchy import Hierarchy, Level, nearest_coarse
 from pctx.geometry.neighbors import knn
 from pctx.geometry.packed import batch_from_offsets, segment_mean
 from pctx.geometry.points import PointBatch
@@ -30,9 +30,6 @@ from pctx.nn import backend
 from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, Linear, LinearNormReLU
 from pctx.nn.resample import interpolate
 from pctx.nn.vector_attention import VectorAttention
-
-INTERPOLATED = 3
-"""Coarse points that a finer one is interpolated between (section 3.5)."""
 
 
 class PointTransformerV1(Backbone):
@@ -150,9 +147,7 @@ class PointTransformerV1(Backbone):
             grid_coord=level.grid_coord.index_select(0, sampled),
             offsets=offsets,
         )
-        nearest = knn(
-            coarse.coord, offsets, INTERPOLATED, query=level.coord, query_offsets=level.offsets
-        )
+        nearest = nearest_coarse(level, coarse)
         return replace(level, sampled=sampled, nearest_coarse=nearest), coarse
 
     def forward(self, feat: Float[Tensor, "n i"], hierarchy: Hierarchy) -> Float[Tensor, "n c"]:

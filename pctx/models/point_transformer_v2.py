@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pctx.geometry.canonical import canonical_level, level_as_given, restore_rows
-from pctx.geometry.hierarchy import Hierarchy, Level
+from pctx.geometry.hierarchy import Hierarchy, Level, nearest_coarse
 from pctx.geometry.neighbors import knn
 from pctx.geometry.packed import segment_mean
 from pctx.geometry.points import PointBatch
@@ -30,9 +30,6 @@ from pctx.models.unet import DecoderStage, Stage, UNet, rising
 from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, DropPath, Linear, LinearNormReLU
 from pctx.nn.resample import interpolate, pool_max, unpool
 from pctx.nn.vector_attention import GroupedVectorAttention
-
-INTERPOLATED = 3
-"""Coarse points that a finer one is interpolated between, as released."""
 
 
 class PointTransformerV2(Backbone):
@@ -182,11 +179,7 @@ class PointTransformerV2(Backbone):
             grid_coord=level.grid_coord.index_select(0, first),
             offsets=offsets,
         )
-        nearest = None
-        if self.interpolates:
-            nearest = knn(
-                coarse.coord, offsets, INTERPOLATED, query=level.coord, query_offsets=level.offsets
-            )
+        nearest = nearest_coarse(level, coarse) if self.interpolates else None
         return replace(level, pooling=pooling, nearest_coarse=nearest), coarse
 
     def forward(self, feat: Float[Tensor, "n i"], hierarchy: Hierarchy) -> Float[Tensor, "n c"]:

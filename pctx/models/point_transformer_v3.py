@@ -1,7 +1,7 @@
 """PointTransformerV3: attention in windows along space-filling curves.
 
 Wu et al., "Point Transformer V3: Simpler, Faster, Stronger", CVPR 2024 (arXiv 2312.10035); sections
-and figures below are its.
+below are its.
 
 n points of a level, c channels, i input channels.
 """
@@ -39,7 +39,7 @@ ENCODING_KERNEL = 3
 
 
 class PointTransformerV3(Backbone):
-    """The published network (figure 3); the defaults are its base size.
+    """The published network (section 4.3); the defaults are its base size.
 
     A stem, an encoder of `len(depths)` levels, and a decoder back to the points. Block i of a stage
     attends along curve i modulo the number of curves.
@@ -200,7 +200,14 @@ class PointTransformerV3(Backbone):
 
 
 class Block(nn.Module):
-    """Conditional encoding, windowed attention, MLP; each added to what came in (figure 3)."""
+    """Conditional encoding, attention in windows of serialized points, MLP, with layer norms (LN).
+
+        feat = feat + xCPE(feat)
+        feat = feat + attention(LN(feat))
+        feat = feat + MLP(LN(feat))
+
+    With post-norm the layer norms follow the last two sums. (Sections 4.2 and 4.3.)
+    """
 
     def __init__(
         self,

@@ -16,8 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pctx.geometry.canonical import canonical_level, restore_rows
-from pctx.geometry.hierarchy import Hierarchy, Level
-from pctx.geometry.neighbors import knn
+from pctx.geometry.hierarchy import Hierarchy, Level, nearest_coarse
 from pctx.geometry.packed import segment_mean
 from pctx.geometry.points import PointBatch
 from pctx.geometry.pooling import Pooling, stride_pooling
@@ -30,9 +29,6 @@ from pctx.nn.block import TransformerBlock
 from pctx.nn.mlp import MLP, NORM_MOMENTUM, Linear, LinearNorm
 from pctx.nn.position import CoordinateMLP, SinusoidalEncoding
 from pctx.nn.resample import interpolate, pool_max
-
-INTERPOLATED = 3
-"""Patches that a point is interpolated between, as in PointNet++."""
 
 HIDDEN = 64
 """Channels inside a coordinate MLP of patch numbers."""
@@ -126,14 +122,13 @@ class PointViT(Backbone):
         level, order = canonical_level(points)
         pooling, offsets, cells = stride_pooling(level.grid_coord, level.offsets, self.patch_edge)
         middle = segment_mean(level.coord.index_select(0, pooling.order), pooling.starts)
-        nearest = knn(middle, offsets, INTERPOLATED, query=level.coord, query_offsets=level.offsets)
         patches = Level(
             coord=middle,
             grid_coord=cells,
             offsets=offsets,
             windows=(global_windows(offsets, len(cells)),),
         )
-        level = replace(level, pooling=pooling, nearest_coarse=nearest)
+        level = replace(level, pooling=pooling, nearest_coarse=nearest_coarse(level, patches))
         return Hierarchy(levels=(restore_rows(level, order), patches))
 
     def forward(self, feat: Float[Tensor, "n i"], hierarchy: Hierarchy) -> Float[Tensor, "n e"]:

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pctx.geometry.canonical import canonical_level, restore_rows
-from pctx.geometry.hierarchy import Hierarchy, Level
+from pctx.geometry.hierarchy import Hierarchy, Level, nearest_coarse
 from pctx.geometry.kernel_map import kernel_maps
 from pctx.geometry.neighbors import knn
 from pctx.geometry.points import PointBatch
@@ -39,9 +39,6 @@ from pctx.nn.resample import interpolate
 from pctx.nn.sparse_conv import SubmanifoldConv3d
 
 STEM_KERNEL = 3
-
-INTERPOLATED = 3
-"""Coarse points that a finer one is interpolated between."""
 
 PARTS = 64
 """Of a voxel, to which positions are rounded: so equal offsets are read alike wherever they lie."""
@@ -190,11 +187,12 @@ class Swin3D(Backbone):
         coord = level.coord.index_select(0, sampled)
         k = self.num_neighbors
         around = knn(level.coord, level.offsets, k, query=coord, query_offsets=offsets)
-        nearest = knn(coord, offsets, INTERPOLATED, query=level.coord, query_offsets=level.offsets)
+        coarse = Level(coord=coord, grid_coord=cells, offsets=offsets)
+        nearest = nearest_coarse(level, coarse)
         fine = replace(
             level, pooling=pooling, sampled=sampled, nearest_fine=around, nearest_coarse=nearest
         )
-        return fine, Level(coord=coord, grid_coord=cells, offsets=offsets)
+        return fine, coarse
 
     def _cut(self, level: Level, edge: int, order: Tensor | None) -> Level:
         """Add the cubes of either turn; the points of one that is split follow the order."""
@@ -243,7 +241,10 @@ class Stem(nn.Module):
 class Block(nn.Module):
     """Attention in the cubes of a turn, with contextual relative signal encoding (cRSE), then MLP.
 
-    `ContextualEncoding` has the equations; layer norms come before both.
+        feat = feat + attention(LN(feat))
+        feat = feat + MLP(LN(feat))
+
+    `ContextualEncoding` has cRSE.
     """
 
     def __init__(self, block: TransformerBlock, turn: int):

@@ -45,9 +45,10 @@ class ContextualEncoding(nn.Module):
         score_ij = (q_i . k_j + q_i . Tq_ij) / sqrt(d) + k_j . Tk_ij
         result_i = sum over j of softmax_j(score_ij) (v_j + Tv_ij)
 
-    `crpe` makes the encoding of coordinates of Lai et al., Stratified Transformer, 2022 (equations
-    4 to 7), `crse` that of voxels, colours and normals of Yang et al., Swin3D, 2023. As both have
-    released it, the query is scaled in its look-up, the key is not.
+    `crpe` makes the encoding of coordinates of Lai et al., Stratified Transformer, 2022 (contextual
+    relative position encoding), `crse` that of voxels, colours and normals of Yang et al., Swin3D,
+    2023 (contextual relative signal encoding). As both have released it, the query is scaled in its
+    look-up, the key is not.
 
     Args:
         num_heads: h.

@@ -93,7 +93,7 @@ class GroupedLinear(nn.Module):
 class LayerScale(nn.Module):
     """A learned factor a channel, small at first, for a residual branch.
 
-    (Touvron et al., Going Deeper with Image Transformers, 2021, equation 5.)
+    (LayerScale of Touvron et al., Going Deeper with Image Transformers, 2021.)
     """
 
     def __init__(self, channels: int, initial: float):

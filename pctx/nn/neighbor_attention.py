@@ -17,8 +17,8 @@ from pctx.nn.mlp import Linear, widen
 class NeighborAttention(nn.Module):
     """Multi-head attention whose keys are a point's own neighbours.
 
-    (Vaswani et al., Attention Is All You Need, 2017, section 3.2; Zhao et al., Point Transformer,
-    2021, table 5, compare it with vector attention over the same neighbours.)
+    (Vaswani et al., Attention Is All You Need, 2017, section 3.2; in an ablation Zhao et al., Point
+    Transformer, 2021, compare it with vector attention over the same neighbours.)
 
     Args:
         channels: c.

@@ -113,7 +113,7 @@ class CoordinateMLP(nn.Module):
 
     Of coordinates it is an absolute encoding, of the offsets between points a relative one.
     (Zhao et al., Point Transformer, 2021, equation 4, with 3 hidden channels; Wu et al., Point
-    Transformer V2, 2022, equation 6, with as many as channels.)
+    Transformer V2, 2022, section 3.3, with as many as channels.)
     """
 
     def __init__(self, channels: int, hidden_channels: int = 3, *, eps: float = 1e-5):
@@ -140,7 +140,7 @@ class ConditionalEncoding(nn.Module):
     """Position out of which neighbours exist: submanifold convolution, linear, layer norm.
 
     The residual stays outside: `feat + encode(feat, …)`. (xCPE: Wu et al., Point Transformer V3,
-    2024, section 4.3; after Chu et al., Conditional Positional Encodings, 2023.)
+    2024, section 4; after Chu et al., Conditional Positional Encodings, 2023.)
     """
 
     def __init__(self, channels: int, kernel_size: int = 3):

@@ -21,14 +21,14 @@ from pctx.nn.mlp import widen
 from pctx.nn.position import TABLE_STD, CoordinateMLP
 
 ROTARY_BASE = 100.0
-"""As published with LitePT (2025): with heads of 18 channels, periods of 6, 29 and 136 voxels."""
+"""As published with LitePT (2026): with heads of 18 channels, periods of 6, 29 and 136 voxels."""
 
 
 class RelativePositionBias(nn.Module):
     """A learned number for each voxel offset between query and key, one table an axis and head.
 
     Offsets are clamped to the bound; the three axes' numbers are added. (Wu et al., Point
-    Transformer V3, 2024, section 4.1; tables after Lai et al., Stratified Transformer, 2022. With
+    Transformer V3, 2024; tables after Lai et al., Stratified Transformer, 2022. With
     `octformer_bound` it is that of Wang, OctFormer, 2023, over the nodes of one octree depth.)
 
     Attributes:
@@ -97,7 +97,7 @@ class RotaryEncoding(nn.Module):
 
     A head is cut into thirds for x, y and z; with D = d / 3, the channels i and i + D / 2 of a
     third are turned as a plane by coordinate * base**(-2 i / D). So d is a multiple of 6 (18 in all
-    published models). (PointROPE of LitePT, 2025; after Su et al., RoFormer, 2021, section 3.2.)
+    published models). (PointROPE of LitePT, 2026; after Su et al., RoFormer, 2021, section 3.2.)
 
     Args:
         head_channels: d.

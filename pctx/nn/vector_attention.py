@@ -73,7 +73,7 @@ class VectorAttention(PairAttention):
 
 
 class GroupedVectorAttention(PairAttention):
-    """The attention of Point Transformer V2 (Wu et al., 2022, equations 3 to 6).
+    """The attention of Point Transformer V2 (Wu et al., 2022, sections 3.2, 3.3).
 
         y_i = sum_j softmax_j(omega(r_ij)) * (v_j + b_ij)
         r_ij = (k_j - q_i) * m_ij + b_ij

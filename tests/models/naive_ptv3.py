@@ -116,10 +116,11 @@ class NaivePTv3:
         row, reach = {place: i for i, place in enumerate(places)}, range(weight.shape[1])
         out = feat.new_zeros(len(feat), len(weight))
         for tap in itertools.product(reach, repeat=3):
+            at = (slice(None), *tap)
             i, j, k = (t - weight.shape[1] // 2 for t in tap)
             there = [row.get((b, x + i, y + j, z + k)) for b, x, y, z in places]
             here = [n for n, other in enumerate(there) if other is not None]
-            out[here] += feat[[there[n] for n in here]] @ weight[(slice(None), *tap)].T
+            out[here] += feat[[there[n] for n in here]] @ weight[at].T
         return out if bias is None else out + bias
 
     def linear(self, name, feat):

@@ -1,5 +1,7 @@
 """Scores of whole clouds."""
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,7 +13,7 @@ from tests.models.clouds import random_batch, single_clouds
 
 TINY = [name for name in list_models() if name.endswith("_tiny")]
 ENCODERS = ["litept_tiny", "ptv3_tiny"]
-KINDS = [(name, {}) for name in TINY] + [
+KINDS: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in TINY] + [
     (name, {"encoder_only": True, "window_size": 16}) for name in ENCODERS
 ]
 
