@@ -144,7 +144,7 @@ def test_an_experiment_has_the_published_settings(name):
         assert list(schedule.milestones) == expected and schedule.gamma == 0.1
         assert not outdoor and schedule.warm_up == (0.05 if model == "octformer" else 0)
     mixes = config.augment.get("mix3d")
-    unmixed = name in ("s3dis_ptv1_sgd", "semantic_kitti_ptv2")
+    unmixed = name == "s3dis_ptv1_sgd"
     assert (mixes is None) == unmixed and (unmixed or mixes.probability == 0.8)
 
 
