@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pctx.cli.config import UsageError, overrides_of, quoted, run_composed, value_of
+from pctx.cli.feeding import make_pipeline
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
@@ -60,31 +61,17 @@ def fit(config: Any, run: Path) -> Scores:
     from omegaconf import OmegaConf
 
     from pctx import checkpoint as checkpoints
-    from pctx.data.pipeline import Pipeline
     from pctx.engine.callbacks import Freeze, SaveModel
     from pctx.engine.datamodule import ScanDataModule
     from pctx.engine.losses import weigh_classes
     from pctx.engine.optim import parameter_groups
     from pctx.engine.segmentation import SegmentationModule
+    from pctx.models.planner import planner_of
 
     pl.seed_everything(config.seed, verbose=False)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    data = config.data
-    pipeline = Pipeline(
-        dataset=instantiate(data.dataset),
-        grid_size=data.grid_size,
-        features=instantiate(data.features, _convert_="all"),
-        augment=instantiate(config.augment, _convert_="all"),
-        max_points=data.max_points,
-    )
-    datamodule = ScanDataModule(
-        pipeline,
-        batch_size=data.batch_size,
-        samples_per_epoch=data.samples_per_epoch,
-        num_workers=data.num_workers,
-        seed=config.seed,
-    )
+    pipeline = make_pipeline(config)
     arguments: Any = OmegaConf.to_container(config.model, resolve=True)
     backbone = arguments.pop("_target_")
     try:
@@ -93,6 +80,17 @@ def fit(config: Any, run: Path) -> Scores:
         raise UsageError(f"{backbone.rpartition('.')[2]}: {error}") from error
     if config.init_from:
         _start_from(config.init_from, model)
+    data = config.data
+    datamodule = ScanDataModule(
+        pipeline,
+        batch_size=data.batch_size,
+        batch_points=data.batch_points,
+        samples_per_epoch=data.samples_per_epoch,
+        plan=planner_of(model.backbone),
+        num_workers=data.num_workers,
+        start_method=data.start_method,
+        seed=config.seed,
+    )
     criterion = instantiate(config.criterion, _convert_="all")
     weigh_classes(criterion, pipeline.dataset)
     module = SegmentationModule(

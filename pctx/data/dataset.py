@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from pathlib import Path
 
 from pctx.data.labels import SPLITS, Card
 from pctx.geometry.points import PointCloud
@@ -29,3 +30,10 @@ class ScanDataset(ABC):
     @abstractmethod
     def read(self, scan: str) -> PointCloud:
         """Read one scan by a name from `scans`; its `label` holds raw ids, or is None."""
+
+    def files(self, scan: str) -> list[Path]:
+        """Name the files there are that `read` reads: a cache made of them counts while they last.
+
+        Here none, as of scans that are drawn from their names.
+        """
+        return []

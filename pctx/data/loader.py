@@ -1,131 +1,77 @@
 """Loaders: scans to packed training batches and to single samples for evaluation.
 
-What a loader gives depends on the seed, the epoch and the scan's place alone, never on the
-number of workers.
+What a loader gives depends on the seed, the epoch and the place in it alone, never on the number of
+workers or how they are started.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from pctx.data.dataset import ScanDataset
-from pctx.data.features import FeatureSpec
-from pctx.data.labels import LabelSet
-from pctx.data.prepare import Sample, crop, prepare
-from pctx.data.transforms.protocol import Step, apply
-from pctx.geometry.points import PointBatch, PointCloud, pack
+from pctx.data.batch import Planner, TrainingBatch
+from pctx.data.parcel import Parcel, Sender, can_send
+from pctx.data.pipeline import Pipeline
+from pctx.data.prepare import Sample
+from pctx.data.sampler import Draw, EpochSampler
+from pctx.geometry.points import PointBatch, pack
 
 MAX_KEPT = 200
 """Prepared scans that a loader process keeps: half a gigabyte of 64-beam scans."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Pipeline:
-    """How a scan of a dataset becomes a sample; the same in training and evaluation."""
-
-    dataset: ScanDataset
-    grid_size: float
-    features: FeatureSpec
-    augment: Mapping[str, Step | None] = field(default_factory=dict)
-    max_points: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_points is not None and self.max_points < 1:
-            raise ValueError(f"data.max_points must be 1 or more, found {self.max_points}")
-
-    @property
-    def labels(self) -> LabelSet:
-        """The dataset's classes."""
-        return self.dataset.card.labels
-
-    def sample(self, scan: str) -> Sample:
-        """Read and prepare a scan as it is."""
-        return self._prepare(scan, self.dataset.read(scan))
-
-    @property
-    def augments(self) -> bool:
-        """Whether training changes scans at all."""
-        return any(step is not None for step in self.augment.values())
-
-    def training_points(
-        self,
-        scan: str,
-        rng: np.random.Generator,
-        another: Callable[[np.random.Generator], str] | None = None,
-    ) -> PointBatch:
-        """Read, augment and prepare a scan; `another` names the scans that mixes add to it."""
-        draw = None if another is None else lambda rng: self.dataset.read(another(rng))
-        cloud = apply(self.augment, self.dataset.read(scan), rng, draw)
-        return self._prepare(scan, cloud).points
-
-    def _prepare(self, scan: str, cloud: PointCloud) -> Sample:
-        if cloud.label is None:
-            raise ValueError(f"{scan}: no labels, which training and evaluation need")
-        try:
-            return prepare(
-                cloud, grid_size=self.grid_size, features=self.features, labels=self.labels
-            )
-        except ValueError as error:
-            raise ValueError(f"{scan}: {error}") from error
+_CLOUDS, _PLANS = 1, 2
+"""Streams of random numbers, so that none is drawn twice."""
 
 
-class EpochSampler(Sampler[tuple[int, int]]):
-    """Gives (draw, scan) pairs, each pass over the scans in a new seeded order; draws count on.
-
-    Args:
-        num_scans: scans there are.
-        num_samples: samples an epoch; passes over the scans follow one another as needed.
-    """
-
-    def __init__(self, num_scans: int, num_samples: int, seed: int) -> None:
-        self.num_scans, self.num_samples, self.seed, self.epoch = num_scans, num_samples, seed, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch; the trainer calls this, also after a resume."""
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return self.num_samples
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        rng = np.random.default_rng([self.seed, self.epoch])
-        passes = -(-self.num_samples // self.num_scans)
-        order = np.concatenate([rng.permutation(self.num_scans) for _ in range(passes)])
-        # The place in the epoch makes each sample of a repeated scan its own.
-        for place, scan in enumerate(order[: self.num_samples].tolist()):
-            yield self.epoch * self.num_samples + place, scan
-
-
-class TrainingSet(Dataset[PointBatch]):
-    """Augmented, cropped clouds by (draw, scan) pairs.
+class TrainingSet(Dataset["TrainingBatch | Parcel"]):
+    """Batches of augmented and cropped clouds, with their plans, by lists of draws.
 
     Without augmentation a scan is prepared once and kept, up to `MAX_KEPT` scans.
+
+    Args:
+        pipeline: how a scan becomes points.
+        scans: their names.
+        plan: plans a batch, from a generator that hangs on its first draw.
+        seed: of all randomness.
     """
 
-    def __init__(self, pipeline: Pipeline, scans: list[str], seed: int) -> None:
-        self.pipeline, self.scans, self.seed = pipeline, scans, seed
+    def __init__(
+        self, pipeline: Pipeline, scans: list[str], *, plan: Planner | None = None, seed: int = 0
+    ) -> None:
+        self.pipeline, self.scans, self.plan, self.seed = pipeline, scans, plan, seed
         self.kept: dict[int, PointBatch] = {}
+        self.sender: Sender | None = None
 
     def __len__(self) -> int:
         return len(self.scans)
 
-    def __getitem__(self, key: tuple[int, int]) -> PointBatch:
-        draw, scan = key
-        rng = np.random.default_rng([self.seed, 1, draw])
-        points = self.kept.get(scan)
+    def __getitem__(self, draws: list[Draw]) -> TrainingBatch | Parcel:
+        points = pack([self._points(draw) for draw in draws])
+        plan = None
+        if self.plan is not None:
+            seed = np.random.SeedSequence([self.seed, _PLANS, draws[0].number])
+            generator = torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0]))
+            plan = self.plan(points, generator)
+        batch = TrainingBatch(points=points, hierarchy=plan)
+        return batch if self.sender is None else self.sender.pack(batch)
+
+    def _points(self, draw: Draw) -> PointBatch:
+        rng = np.random.default_rng([self.seed, _CLOUDS, draw.number])
+        points = self.kept.get(draw.scan)
         if points is None:
             points = self.pipeline.training_points(
-                self.scans[scan], rng, lambda rng: self._another(scan, rng)
+                self.scans[draw.scan], rng, lambda rng: self._another(draw.scan, rng)
             )
             if not self.pipeline.augments and len(self.kept) < MAX_KEPT:
-                self.kept[scan] = points
-        max_points = self.pipeline.max_points
-        return points if max_points is None else crop(points, max_points, rng)
+                self.kept[draw.scan] = points
+        if draw.max_points is None:
+            return points
+        return self.pipeline.crop(points, draw.max_points, rng)
 
     def _another(self, scan: int, rng: np.random.Generator) -> str:
         """Name any scan but the given one, if there is another."""
@@ -133,47 +79,113 @@ class TrainingSet(Dataset[PointBatch]):
         return self.scans[(scan + int(rng.integers(1, max(2, n)))) % n]
 
 
-class EvaluationSet(Dataset[Sample]):
-    """Whole clouds as they are, with the way back to every raw point."""
+class EvaluationSet(Dataset["Sample | Parcel"]):
+    """Whole clouds as they are, with their plans and the way back to every raw point."""
 
+    def __init__(self, pipeline: Pipeline, scans: list[str], plan: Planner | None = None) -> None:
+        self.pipeline, self.scans, self.plan = pipeline, scans, plan
+        self.sender: Sender | None = None
+
+    def __len__(self) -> int:
+        return len(self.scans)
+
+    def __getitem__(self, index: int) -> Sample | Parcel:
+        sample = self.pipeline.sample(self.scans[index])
+        if self.plan is not None:
+            sample = replace(sample, hierarchy=self.plan(sample.points, None))
+        return sample if self.sender is None else self.sender.pack(sample)
+
+
+class _Sizes(Dataset[int]):
     def __init__(self, pipeline: Pipeline, scans: list[str]) -> None:
         self.pipeline, self.scans = pipeline, scans
 
     def __len__(self) -> int:
         return len(self.scans)
 
-    def __getitem__(self, index: int) -> Sample:
-        return self.pipeline.sample(self.scans[index])
+    def __getitem__(self, index: int) -> int:
+        return self.pipeline.count(self.scans[index])
 
 
 def training_loader(
     pipeline: Pipeline,
     scans: list[str],
     *,
-    batch_size: int,
+    batch_size: int = 1,
+    batch_points: int | None = None,
+    sizes: Sequence[int] | None = None,
     num_samples: int | None = None,
+    plan: Planner | None = None,
     num_workers: int = 0,
+    start_method: str | None = None,
     seed: int = 0,
-) -> DataLoader[PointBatch]:
-    """Load packed batches; an epoch has `num_samples` clouds, by default one a scan."""
-    return DataLoader(
-        TrainingSet(pipeline, scans, seed),
+) -> DataLoader[TrainingBatch]:
+    """Load packed batches, voxelised and planned by the workers.
+
+    Args:
+        pipeline: how a scan becomes points.
+        scans: their names.
+        batch_size: clouds a batch.
+        batch_points: voxels a batch, in place of `batch_size`; see `EpochSampler`.
+        sizes: voxels of each scan, from `count_voxels`; needed by `batch_points`.
+        num_samples: clouds an epoch, by default one a scan.
+        plan: a backbone's, without its weights: `pctx.models.planner.planner_of`.
+        num_workers: processes; what is loaded does not depend on it.
+        start_method: fork or spawn; None is what the system does by itself.
+        seed: of order, augmentation and plans.
+    """
+    most = pipeline.max_points
+    if sizes is not None:
+        sizes = [size if most is None else min(size, most) for size in sizes]
+    elif most is not None:
+        sizes = [most] * len(scans)
+    sampler = EpochSampler(
+        len(scans),
+        num_samples=num_samples or len(scans),
         batch_size=batch_size,
-        sampler=EpochSampler(len(scans), num_samples or len(scans), seed),
-        collate_fn=pack,
-        num_workers=num_workers,
-        persistent_workers=num_workers > 0,
-        pin_memory=torch.cuda.is_available(),
+        sizes=sizes,
+        batch_points=batch_points,
+        seed=seed,
     )
+    dataset = TrainingSet(pipeline, scans, plan=plan, seed=seed)
+    return _loader(dataset, num_workers, start_method, sampler=sampler)
 
 
 def evaluation_loader(
-    pipeline: Pipeline, scans: list[str], *, num_workers: int = 0
+    pipeline: Pipeline,
+    scans: list[str],
+    *,
+    plan: Planner | None = None,
+    num_workers: int = 0,
+    start_method: str | None = None,
 ) -> DataLoader[Sample]:
-    """Load samples one by one, in order."""
+    """Load samples one by one, in order, voxelised and planned by the workers."""
+    return _loader(EvaluationSet(pipeline, scans, plan), num_workers, start_method)
+
+
+def count_voxels(pipeline: Pipeline, scans: list[str], *, num_workers: int = 0) -> Iterator[int]:
+    """Count the voxels of scans as they are, one after another."""
+    yield from _loader(_Sizes(pipeline, scans), num_workers)
+
+
+def _loader(
+    dataset: Dataset[Any], num_workers: int, start_method: str | None = None, **options: Any
+) -> DataLoader[Any]:
     return DataLoader(
-        EvaluationSet(pipeline, scans),
-        batch_size=None,
+        dataset,
+        batch_size=None,  # what the dataset gives is a batch already
         num_workers=num_workers,
+        worker_init_fn=_begin if num_workers else None,
+        multiprocessing_context=start_method if num_workers else None,
         persistent_workers=num_workers > 0,
+        pin_memory=torch.cuda.is_available(),
+        **options,
     )
+
+
+def _begin(_: int) -> None:
+    """Let a worker send what it loads."""
+    info = get_worker_info()
+    assert info is not None
+    if can_send() and isinstance(info.dataset, TrainingSet | EvaluationSet):
+        info.dataset.sender = Sender()

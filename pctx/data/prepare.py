@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,8 +16,10 @@ from torch import Tensor
 
 from pctx.data.features import FeatureSpec
 from pctx.data.labels import IGNORE_INDEX, LabelSet
+from pctx.data.parcel import pinned
 from pctx.geometry.grid import Voxelization
 from pctx.geometry.grid import voxelize as voxelize_coord
+from pctx.geometry.hierarchy import Hierarchy
 from pctx.geometry.points import PointBatch, PointCloud
 
 
@@ -28,16 +31,32 @@ class Sample:
         points: the voxels of the finite points, a batch of one cloud.
         inverse: the voxel of each raw point; -1 where the point is not finite.
         label: class number of each raw point, -1 ignored; None where the cloud has no labels.
+        hierarchy: a plan of the voxels; None where nobody planned.
     """
 
     points: PointBatch
     inverse: Int[Tensor, "n"]
     label: Int[Tensor, "n"] | None = None
+    hierarchy: Hierarchy | None = None
 
     def spread(self, voxel_label: Int[Tensor, "m"]) -> Int[Tensor, "n"]:
         """Give every raw point the class number of its voxel; -1 where it has none."""
         padded = torch.cat([voxel_label, voxel_label.new_full((1,), IGNORE_INDEX)])
         return padded[self.inverse.to(padded.device)]
+
+    def to(self, device: torch.device | str) -> Sample:
+        """Copy voxels and plan to a device; the raw labels and the way back stay where they are."""
+        plan = self.hierarchy
+        return replace(
+            self,
+            points=self.points.to(device),
+            hierarchy=None if plan is None else plan.to(device),
+        )
+
+    def pin_memory(self) -> Sample:
+        """Copy every tensor to memory that a GPU reads by itself."""
+        copied: Sample = pinned(self)
+        return copied
 
 
 def prepare(
@@ -83,18 +102,38 @@ def voxelize(
     grid_size: float,
     features: FeatureSpec,
     labels: LabelSet | None = None,
+    fill: Mapping[str, float] | None = None,
 ) -> PointBatch:
     """Turn a raw cloud into a batch of one cloud of voxels; as `prepare`, but with no way back."""
-    columns = _columns(cloud, features, labels, fill=None)
+    columns = _columns(cloud, features, labels, fill)
     return _gather(*columns, np.flatnonzero(cloud.finite), grid_size)[1]
 
 
-def crop(points: PointBatch, max_points: int, rng: np.random.Generator) -> PointBatch:
-    """Keep the `max_points` voxels nearest in x and y to a random voxel of a one-cloud batch."""
+def crop(
+    points: PointBatch,
+    max_points: int,
+    rng: np.random.Generator,
+    centers: Literal["uniform", "balanced"] = "uniform",
+) -> PointBatch:
+    """Keep the `max_points` voxels nearest in x and y to a random voxel of a one-cloud batch.
+
+    Args:
+        points: one cloud.
+        max_points: voxels that are kept; a smaller cloud comes back as it is.
+        rng: draws the voxel in the middle.
+        centers: `uniform`: each voxel is as likely as another; `balanced`: each class that the
+            cloud has is, and then each of its voxels, so that a voxel counts by the inverse
+            frequency of its class. Ignored voxels are then drawn only where there are no others.
+    """
     if len(points) <= max_points:
         return points
     xy = points.coord[:, :2]
-    centre = xy[int(rng.integers(len(points)))]
+    choice = np.arange(len(points))
+    if centers == "balanced" and points.label is not None:
+        label = points.label.numpy()
+        if len(classes := np.unique(label[label != IGNORE_INDEX])):
+            choice = np.flatnonzero(label == rng.choice(classes))
+    centre = xy[int(choice[rng.integers(len(choice))])]
     near = (xy - centre).square().sum(dim=1).argsort(stable=True)[:max_points]
     keep = near.sort().values
     return replace(

@@ -8,45 +8,62 @@ from typing import Any
 import pytorch_lightning as pl
 from torch.utils.data import DataLoader
 
-from pctx.data.loader import Pipeline, evaluation_loader, training_loader
+from pctx.data.batch import Planner
+from pctx.data.loader import count_voxels, evaluation_loader, training_loader
+from pctx.data.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 
 
 class ScanDataModule(pl.LightningDataModule):
-    """Training batches and validation samples of one dataset.
+    """Training batches and validation samples of one dataset, voxelised and planned by workers.
 
     Args:
         pipeline: how a scan becomes a sample.
         batch_size: clouds a training batch.
+        batch_points: voxels a training batch, in place of `batch_size`: the voxels of all scans
+            are counted first.
         samples_per_epoch: clouds an epoch; by default each training scan once.
+        plan: plans what is loaded; None leaves it to the model.
         num_workers: loader processes; what is loaded does not depend on it.
-        seed: of order and augmentation.
+        start_method: of these, fork or spawn; None is what the system does by itself.
+        seed: of order, augmentation and plans.
     """
 
     def __init__(
         self,
         pipeline: Pipeline,
         *,
-        batch_size: int,
+        batch_size: int = 1,
+        batch_points: int | None = None,
         samples_per_epoch: int | None = None,
+        plan: Planner | None = None,
         num_workers: int = 0,
+        start_method: str | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if batch_size < 1:
-            raise ValueError(f"data.batch_size must be 1 or more, found {batch_size}")
-        if samples_per_epoch is not None and samples_per_epoch < 1:
-            raise ValueError(f"data.samples_per_epoch must be 1 or more, found {samples_per_epoch}")
-        self.pipeline, self.batch_size = pipeline, batch_size
-        self.samples_per_epoch = samples_per_epoch
-        self.num_workers, self.seed = num_workers, seed
+        counts = {
+            "batch_size": batch_size,
+            "batch_points": batch_points,
+            "samples_per_epoch": samples_per_epoch,
+        }
+        for name, count in counts.items():
+            if count is not None and count < 1:
+                raise ValueError(f"data.{name} must be 1 or more, found {count}")
+        self.pipeline, self.batch_size, self.batch_points = pipeline, batch_size, batch_points
+        self.samples_per_epoch, self.plan = samples_per_epoch, plan
+        self.num_workers, self.start_method, self.seed = num_workers, start_method, seed
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Give packed, augmented batches of the split `train`."""
         scans = self.pipeline.dataset.scans("train")
         samples = self.samples_per_epoch or len(scans)
-        if samples < self.batch_size:
+        sizes = None
+        if self.batch_points is not None:
+            log.info("data.batch_points: the voxels of %d scans are counted", len(scans))
+            sizes = list(count_voxels(self.pipeline, scans, num_workers=self.num_workers))
+        elif samples < self.batch_size:
             log.warning(
                 "data.batch_size=%d, but an epoch has %d clouds: each batch has %d",
                 self.batch_size,
@@ -57,12 +74,21 @@ class ScanDataModule(pl.LightningDataModule):
             self.pipeline,
             scans,
             batch_size=min(self.batch_size, samples),
+            batch_points=self.batch_points,
+            sizes=sizes,
             num_samples=samples,
+            plan=self.plan,
             num_workers=self.num_workers,
+            start_method=self.start_method,
             seed=self.seed,
         )
 
     def val_dataloader(self) -> DataLoader[Any]:
         """Give whole clouds of the split `val`."""
-        scans = self.pipeline.dataset.scans("val")
-        return evaluation_loader(self.pipeline, scans, num_workers=self.num_workers)
+        return evaluation_loader(
+            self.pipeline,
+            self.pipeline.dataset.scans("val"),
+            plan=self.plan,
+            num_workers=self.num_workers,
+            start_method=self.start_method,
+        )

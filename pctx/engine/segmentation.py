@@ -15,13 +15,13 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import Metric
 
+from pctx.data.batch import TrainingBatch
 from pctx.data.labels import LabelSet
 from pctx.data.loader import TrainingSet
 from pctx.data.prepare import Sample
 from pctx.engine.calibration import Calibration, CalibrationMetric
 from pctx.engine.losses import loss_of
 from pctx.engine.metrics import Scores, confusion_matrix
-from pctx.geometry.points import PointBatch
 from pctx.models.segmentor import Segmentor
 
 log = logging.getLogger(__name__)
@@ -57,9 +57,9 @@ class Confusion(Metric):
 class SegmentationModule(pl.LightningModule):
     """A Segmentor with its loss, its optimiser and its scores.
 
-    Training steps take a PointBatch; validation steps a Sample, scored on every raw point. A step
-    whose loss, running statistics or gradients are not finite changes nothing: it is skipped, and
-    its scans are named.
+    Training steps take a TrainingBatch; validation steps a Sample, scored on every raw point. A
+    step whose loss, running statistics or gradients are not finite changes nothing: it is skipped,
+    and its scans are named.
 
     Args:
         model: gives logits for a batch.
@@ -92,7 +92,7 @@ class SegmentationModule(pl.LightningModule):
         self.temperature = 1.0
         self.bad_steps = 0
 
-    def training_step(self, batch: PointBatch, batch_idx: int) -> Tensor | None:
+    def training_step(self, batch: TrainingBatch, batch_idx: int) -> Tensor | None:
         """Give the loss; None, which skips the step, where it is not finite.
 
         Raises:
@@ -102,13 +102,16 @@ class SegmentationModule(pl.LightningModule):
         # goes on the same.
         step_seed = self.seed * 1_000_003 + self.global_step
         torch.manual_seed(step_seed)
-        hierarchy = self.model.backbone.plan(batch, torch.Generator().manual_seed(step_seed))
+        points, hierarchy = batch.points, batch.hierarchy
+        if hierarchy is None:
+            generator = torch.Generator().manual_seed(step_seed)
+            hierarchy = self.model.backbone.plan(points, generator)
         statistics = _running_statistics(self.model)
         before = [values.clone() for values in statistics]
-        logits = self.model(batch, hierarchy)
-        if batch.label is None:
+        logits = self.model(points, hierarchy)
+        if points.label is None:
             raise ValueError("training needs labels, and the batch has none")
-        loss = loss_of(self.criterion, logits, batch.label, batch)
+        loss = loss_of(self.criterion, logits, points.label, points)
         fine = _finite([loss.detach(), *statistics])
         # All processes skip together, as each waits for the gradients of the others.
         if not self.trainer.strategy.reduce_boolean_decision(fine, all=True):
@@ -146,7 +149,7 @@ class SegmentationModule(pl.LightningModule):
 
     def validation_step(self, batch: Sample, batch_idx: int) -> None:
         """Score one cloud at full resolution."""
-        logits = self.model(batch.points)
+        logits = self.model(batch.points, batch.hierarchy)
         label = batch.points.label
         if label is None or batch.label is None:
             raise ValueError("validation needs labels, and a scan has none")
@@ -170,11 +173,9 @@ class SegmentationModule(pl.LightningModule):
     def transfer_batch_to_device(
         self, batch: Any, device: torch.device, dataloader_idx: int
     ) -> Any:
-        """Move the voxels; the raw labels and the way back stay where they are."""
-        if isinstance(batch, PointBatch):
+        """Move voxels and plans; raw labels and the way back stay where they are."""
+        if isinstance(batch, TrainingBatch | Sample):
             return batch.to(device)
-        if isinstance(batch, Sample):
-            return Sample(points=batch.points.to(device), inverse=batch.inverse, label=batch.label)
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
@@ -204,5 +205,5 @@ def _scans(loader: Any, batches: Iterable[int]) -> list[str]:
     dataset = loader.dataset
     if not isinstance(dataset, TrainingSet):
         return [f"batch {i}" for i in batches]
-    draws = list(loader.batch_sampler)
-    return [dataset.scans[scan] for i in batches for _, scan in draws[i]]
+    drawn = loader.sampler.batches()
+    return [dataset.scans[draw.scan] for i in batches for draw in drawn[i]]

@@ -7,13 +7,16 @@ import torch
 from pctx.data.dataset import ScanDataset
 from pctx.data.features import FeatureSpec
 from pctx.data.labels import Card, LabelSet
-from pctx.data.loader import EpochSampler, Pipeline, evaluation_loader, training_loader
+from pctx.data.loader import count_voxels, evaluation_loader, training_loader
+from pctx.data.pipeline import Pipeline
 from pctx.data.prepare import crop, prepare
 from pctx.data.transforms import Rotate
+from pctx.geometry.hierarchy import serial_hierarchy
 from pctx.geometry.points import PointCloud
 
 LABELS = LabelSet(names=("low", "high"), colors=((1, 1, 1), (2, 2, 2)), raw=((5,), (9,)))
 FEATURES = FeatureSpec(fields=("height",))
+SCANS = list("01234")
 
 
 def random_cloud(seed, n=400):
@@ -84,37 +87,125 @@ def test_a_crop_is_the_nearest_points_in_their_order():
     assert centre_distance < 5
 
 
-@pytest.mark.slow
-def test_batches_do_not_depend_on_workers(pipeline):
-    batches = []
-    for workers in (0, 2):
-        loader = training_loader(
-            pipeline, pipeline.dataset.scans("train"), batch_size=2, num_workers=workers, seed=7
-        )
-        batches.append(list(loader))
-    for one, other in zip(*batches, strict=True):
-        torch.testing.assert_close(one.coord, other.coord, rtol=0, atol=0)
-        torch.testing.assert_close(one.offsets, other.offsets)
+def test_a_balanced_crop_has_a_rare_class_in_its_middle_as_often_as_a_common_one():
+    # One voxel in a hundred is high.
+    xy = np.stack(np.meshgrid(np.arange(40.0), np.arange(40.0)), axis=-1).reshape(-1, 2)
+    coord = np.pad(xy, ((0, 0), (0, 1))).astype(np.float32)
+    raw = np.where(np.arange(1600) % 100 == 0, 9, 5)
+    raw[::50][1::2] = 0  # ignored
+    labels = replace(LABELS, ignore=(0,))
+    points = prepare(
+        PointCloud(coord=coord, label=raw), grid_size=1.0, features=FEATURES, labels=labels
+    ).points
+    rng = np.random.default_rng(0)
+    for centers, low, high in (("uniform", 0.0, 0.03), ("balanced", 0.42, 0.58)):
+        middles = [crop(points, 1, rng, centers).label.item() for _ in range(400)]
+        assert low <= middles.count(1) / 400 <= high
+        assert centers == "uniform" or -1 not in middles
 
 
-def test_an_epoch_hangs_on_its_number_alone(pipeline):
-    sampler = EpochSampler(5, 8, seed=1)
-    first = list(sampler)
-    sampler.set_epoch(1)
-    second = list(sampler)
-    assert first != second
-    assert sorted({scan for _, scan in first}) == list(range(5))
-    assert {draw for draw, _ in first}.isdisjoint({draw for draw, _ in second})
-    sampler.set_epoch(0)
-    assert list(sampler) == first
+def test_a_cloud_of_ignored_points_is_cropped_all_the_same():
+    labels = replace(LABELS, ignore=(0,))
+    cloud = PointCloud(coord=random_cloud(0).coord, label=np.zeros(400, np.int64))
+    points = prepare(cloud, grid_size=0.1, features=FEATURES, labels=labels).points
+    assert len(crop(points, 50, np.random.default_rng(0), "balanced")) == 50
+
+
+def plan(points, generator):
+    """Shuffle four curves, as a backbone does."""
+    curves = ("z", "z-trans", "hilbert", "hilbert-trans")
+    return serial_hierarchy(
+        points,
+        curves=curves,
+        strides=(2,),
+        window_sizes=(16, 16),
+        kernel_sizes=((5, 3), (3,)),
+        generator=generator,
+    )
+
+
+def assert_same(one, other):
+    """Both hold the same, to the bit."""
+    mine, others = ([batch.points, *batch.hierarchy.levels] for batch in (one, other))
+    for a, b in zip(mine, others, strict=True):
+        for name in ("coord", "grid_coord", "offsets"):
+            assert getattr(a, name).equal(getattr(b, name))
+    assert one.points.feat.equal(other.points.feat)
+    assert one.points.label.equal(other.points.label)
+    for a, b in zip(one.hierarchy.levels, other.hierarchy.levels, strict=True):
+        for mine, others in zip(a.windows, b.windows, strict=True):
+            assert mine.index.equal(others.index)
+
+
+@pytest.fixture
+def planned(pipeline):
+    """What an epoch of batches is, loaded in this process."""
+    loader = training_loader(pipeline, SCANS, batch_size=2, plan=plan, seed=7)
+    return list(loader)
+
+
+@pytest.mark.parametrize(("workers", "start_method"), [(1, "fork"), (2, "fork"), (2, "spawn")])
+def test_batches_and_plans_do_not_depend_on_workers(pipeline, planned, workers, start_method):
+    loader = training_loader(
+        pipeline,
+        SCANS,
+        batch_size=2,
+        plan=plan,
+        num_workers=workers,
+        start_method=start_method,
+        seed=7,
+    )
+    for one, other in zip(planned, loader, strict=True):
+        assert_same(one, other)
+    loader.sampler.set_epoch(1)
+    assert not next(iter(loader)).points.coord.equal(planned[0].points.coord)
+
+
+def test_an_epoch_that_is_resumed_goes_on_as_it_would_have(pipeline, planned):
+    loader = training_loader(pipeline, SCANS, batch_size=2, plan=plan, seed=7)
+    loader.sampler.resume(epoch=0, start=1)
+    rest = list(loader)
+    assert len(rest) == len(planned) - 1
+    assert_same(rest[0], planned[1])
+
+
+def test_curves_are_shuffled_anew_each_batch(pipeline):
+    loader = training_loader(pipeline, SCANS, batch_size=5, num_samples=40, plan=plan)
+    first = set()
+    for batch in loader:
+        level, *_ = batch.hierarchy.levels
+        order = [windows.slot.argsort() for windows in level.windows]
+        plain = [windows.slot.argsort() for windows in plan(batch.points, None).levels[0].windows]
+        first.add(next(i for i, each in enumerate(plain) if each.equal(order[0])))
+    assert len(first) > 1
+
+
+def test_evaluation_plans_shuffle_nothing(pipeline):
+    sample = next(iter(evaluation_loader(pipeline, SCANS, plan=plan)))
+    for mine, plain in zip(
+        sample.hierarchy.levels[0].windows, plan(sample.points, None).levels[0].windows, strict=True
+    ):
+        assert mine.index.equal(plain.index)
+
+
+def test_a_batch_never_has_more_voxels_than_its_budget(pipeline):
+    whole = replace(pipeline, max_points=None)
+    sizes = list(count_voxels(whole, SCANS))
+    assert sizes == [len(whole.sample(scan).points) for scan in SCANS]
+    loader = training_loader(whole, SCANS, batch_points=900, sizes=sizes, num_samples=30)
+    batches = [batch.points for batch in loader]
+    assert len(batches) == len(loader)
+    assert all(len(points) <= 900 for points in batches)
+    # Two clouds of about 390 voxels fit.
+    assert {points.num_clouds for points in batches} == {2}
 
 
 def test_training_batches_are_packed_and_cropped(pipeline):
     loader = training_loader(pipeline, pipeline.dataset.scans("train"), batch_size=2, seed=0)
     batches = list(loader)
     assert [b.num_clouds for b in batches] == [2, 2, 1]
-    assert all(b.offsets.diff().max() <= 100 for b in batches)
-    assert set(batches[0].label.tolist()) <= {0, 1}
+    assert all(b.points.offsets.diff().max() <= 100 for b in batches)
+    assert set(batches[0].points.label.tolist()) <= {0, 1}
 
 
 def test_evaluation_reads_scans_whole_and_in_order(pipeline):
@@ -174,7 +265,7 @@ def test_a_scan_that_is_not_augmented_is_read_once(pipeline):
     batches = list(loader)
     assert sorted(plain.dataset.reads) == list("01234")
     # The crop is drawn anew each time.
-    assert len({tuple(b.coord[0].tolist()) for b in batches}) > 5
+    assert len({tuple(b.points.coord[0].tolist()) for b in batches}) > 5
     turned = replace(pipeline, dataset=Counted())
     list(training_loader(turned, turned.dataset.scans("train"), batch_size=2, num_samples=20))
     assert len(turned.dataset.reads) == 20

@@ -12,7 +12,7 @@ from pctx.checkpoint import build_model
 from pctx.data.dataset import ScanDataset
 from pctx.data.features import FeatureSpec
 from pctx.data.labels import Card
-from pctx.data.loader import Pipeline
+from pctx.data.pipeline import Pipeline
 from pctx.engine import segmentation
 from pctx.engine.datamodule import ScanDataModule
 from pctx.engine.losses import CrossEntropy
@@ -41,8 +41,8 @@ class Poisoned(Pipeline):
 
     bad: tuple[str, ...] = ()
 
-    def training_points(self, scan, rng):
-        points = super().training_points(scan, rng)
+    def training_points(self, scan, rng, another=None):
+        points = super().training_points(scan, rng, another)
         if scan in self.bad:
             feat = points.feat.clone()
             feat[7] = torch.nan

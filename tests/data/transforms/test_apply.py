@@ -6,9 +6,8 @@ import pytest
 from pctx.data.dataset import ScanDataset
 from pctx.data.features import FeatureSpec
 from pctx.data.labels import Card, LabelSet
-from pctx.data.loader import TrainingSet, training_loader
+from pctx.data.loader import training_loader
 from pctx.data.pipeline import Pipeline
-from pctx.data.sampler import Draw
 from pctx.data.transforms import Jitter, Mix3D, Scale, apply
 from pctx.geometry.points import PointCloud
 
@@ -74,44 +73,48 @@ def test_a_mix_needs_clouds_to_draw(cloud):
         apply({"mix": Mix3D()}, cloud, np.random.default_rng(0))
 
 
+def reads(made, num_samples, seed=0, scans=None):
+    """Load an epoch of single clouds; give the scans that were read for it, in turn."""
+    made.dataset.reads.clear()
+    scans = made.dataset.scans("train") if scans is None else scans
+    loader = training_loader(made, scans, batch_size=1, num_samples=num_samples, seed=seed)
+    assert sum(1 for _ in loader) == num_samples
+    return list(made.dataset.reads)
+
+
 def test_the_coin_is_tossed_before_a_scan_is_read():
-    made = pipeline(mix=Mix3D(probability=0.3))
-    data = TrainingSet(made, made.dataset.scans("train"), seed=0)
-    for draw in range(400):
-        data[[Draw(draw, draw % 5, None)]]
-    assert (len(made.dataset.reads) - 400) / 400 == pytest.approx(0.3, abs=0.08)
+    seen = reads(pipeline(mix=Mix3D(probability=0.3)), 400)
+    assert (len(seen) - 400) / 400 == pytest.approx(0.3, abs=0.08)
 
 
 def test_a_scan_is_mixed_with_any_other_but_never_with_itself():
-    made = pipeline(mix=Mix3D(probability=1))
-    data = TrainingSet(made, made.dataset.scans("train"), seed=0)
-    for draw in range(200):
-        data[[Draw(draw, 2, None)]]
-    others = made.dataset.reads[1::2]
-    assert set(made.dataset.reads[::2]) == {"2"}
-    assert set(others) == set("0134")
-    assert min(others.count(scan) for scan in "0134") > 25
+    seen = reads(pipeline(mix=Mix3D(probability=1)), 500)
+    pairs = list(zip(seen[::2], seen[1::2], strict=True))
+    assert len(set(pairs)) == 20
+    assert all(one != other for one, other in pairs)
+    # Binomial: 25 of each pair, a standard deviation of 4.9.
+    assert all(5 < pairs.count(pair) < 50 for pair in set(pairs))
 
 
-def test_what_is_mixed_hangs_on_seed_and_draw_alone():
+def test_what_is_mixed_hangs_on_the_seed_alone():
     made = pipeline(jitter=Jitter(), mix=Mix3D(probability=0.8))
-    sets = [TrainingSet(made, made.dataset.scans("train"), seed=s) for s in (0, 0, 1)]
-    order = [Draw(3, 1, None), Draw(7, 4, None), Draw(2, 0, None), Draw(9, 1, None)]
-    first = {key: sets[0][[key]].points.feat for key in order}
-    again = {key: sets[1][[key]].points.feat for key in reversed(order)}
-    for key in order:
-        assert first[key].equal(again[key])
-    assert any(not first[key].equal(sets[2][[key]].points.feat) for key in order)
+    assert reads(made, 40) == reads(made, 40)
+    assert reads(made, 40) != reads(made, 40, seed=1)
+    one, other = (
+        made.training_points("3", np.random.default_rng(5), lambda rng: str(rng.integers(3)))
+        for _ in range(2)
+    )
+    assert one.feat.equal(other.feat)
+    assert one.coord.equal(other.coord)
 
 
-def test_a_mixed_scan_is_one_cloud_of_a_batch():
+def test_a_mixed_scan_is_one_cloud_of_both():
     made = pipeline(mix=Mix3D(probability=1))
-    for batch in training_loader(made, made.dataset.scans("train"), batch_size=2):
-        assert batch.points.offsets.diff().min() > 90
+    points = made.training_points("3", np.random.default_rng(0), lambda _: "0")
+    assert points.num_clouds == 1
+    assert len(points) > 90
+    assert set(points.label.tolist()) == {0, 1}
 
 
 def test_a_lone_scan_is_mixed_with_itself():
-    made = pipeline(mix=Mix3D(probability=1))
-    points = TrainingSet(made, ["3"], seed=0)[[Draw(0, 0, None)]].points
-    assert len(points) <= 50
-    assert made.dataset.reads == ["3", "3"]
+    assert reads(pipeline(mix=Mix3D(probability=1)), 1, scans=["3"]) == ["3", "3"]

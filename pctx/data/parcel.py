@@ -1,0 +1,158 @@
+"""Parcels: how values full of tensors come from loader processes, each in one block of memory.
+
+Torch hands every tensor over in a file of its own, whose memory is new each time. A plan has a
+hundred tensors, and a kernel takes longer to give a page of memory than a copy of it does. Here a
+sender writes into files in memory that it has used before, once the receiver has forgotten what was
+in them; the receiver maps each of them once, and its tensors lie there.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+import secrets
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+_Place: TypeAlias = tuple[int, torch.dtype, torch.Size]
+"""Where a tensor starts in the block, and what it is."""
+
+_LINE = 64
+"""Bytes: a cache line; tensors start at multiples of it."""
+_FREE, _FULL = 0, 1
+"""The first byte of a file."""
+_KEPT = 32
+"""Files that a receiver keeps mapped: four senders' worth."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parcel:
+    """What travels in place of a value; unpickled, it is the value itself."""
+
+    frame: bytes
+    path: str
+    name: str
+    size: int
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _open, (self.frame, self.path, self.name, self.size)
+
+
+class Sender:
+    """Packs values into parcels; each is to be opened once, in another process of this machine.
+
+    A file is used anew when all tensors that lay in it are gone.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[int, str] = {}  # and a name that no other file has
+
+    def __del__(self) -> None:
+        for file in self._files:
+            os.close(file)
+
+    def pack(self, value: object) -> Parcel:
+        """Copy a value's tensors into a file in memory, the rest into a pickle."""
+        frame = io.BytesIO()
+        dismantler = _Dismantler(frame)
+        dismantler.dump(value)
+        file = self._free_file()
+        size = os.fstat(file).st_size
+        if size < dismantler.end:
+            size = dismantler.end * 5 // 4  # seldom to be mapped anew
+            os.truncate(file, size)
+        for tensor, start in dismantler.tensors:
+            os.pwrite(file, memoryview(_bytes(tensor).numpy()), start)
+        os.pwrite(file, bytes([_FULL]), 0)
+        path = f"/proc/{os.getpid()}/fd/{file}"
+        return Parcel(frame.getvalue(), path, self._files[file], size)
+
+    def _free_file(self) -> int:
+        for file in self._files:
+            if os.pread(file, 1, 0) == bytes([_FREE]):
+                return file
+        name = secrets.token_hex(8)
+        file = os.memfd_create(name)
+        self._files[file] = name
+        return file
+
+
+def can_send() -> bool:
+    """Whether this system has files in memory that another process can open: Linux does."""
+    return hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir()
+
+
+def pinned(value: Any) -> Any:
+    """Copy a value, its tensors into one block of memory that a GPU reads by itself."""
+    frame = io.BytesIO()
+    dismantler = _Dismantler(frame)
+    dismantler.dump(value)
+    block = torch.empty(dismantler.end, dtype=torch.uint8, pin_memory=True)
+    for tensor, start in dismantler.tensors:
+        flat = _bytes(tensor)
+        block[start : start + len(flat)] = flat
+    return _Assembler(frame.getvalue(), block).load()
+
+
+def _open(frame: bytes, path: str, name: str, size: int) -> object:
+    shared = _mapped(path, name, size)
+    # The tensors hold on to the view, and nothing else does.
+    view = memoryview(shared)
+    weakref.finalize(view, shared.__setitem__, 0, _FREE).atexit = False
+    return _Assembler(frame, torch.frombuffer(view, dtype=torch.uint8)).load()
+
+
+@lru_cache(maxsize=_KEPT)
+def _mapped(path: str, name: str, size: int) -> mmap.mmap:
+    """Map a file; the name tells it from one that a process before had at this path."""
+    with Path(path).open("r+b") as file:
+        return mmap.mmap(file.fileno(), size)
+
+
+class _Dismantler(pickle.Pickler):
+    """Pickles a value, and in place of each tensor its place in the block."""
+
+    def __init__(self, frame: io.BytesIO) -> None:
+        super().__init__(frame, protocol=pickle.HIGHEST_PROTOCOL)
+        self.tensors: list[tuple[Tensor, int]] = []
+        self.places: dict[int, _Place] = {}
+        self.end = _LINE
+
+    def persistent_id(self, value: object) -> _Place | None:
+        if not isinstance(value, Tensor):
+            return None
+        if id(value) not in self.places:
+            self.places[id(value)] = (self.end, value.dtype, value.shape)
+            self.tensors.append((value, self.end))
+            # At least one line, so that no two tensors start at the same place.
+            self.end += max(1, -(-value.numel() * value.itemsize // _LINE)) * _LINE
+        return self.places[id(value)]
+
+
+class _Assembler(pickle.Unpickler):
+    """Unpickles a value whose tensors lie in a block; one that was there twice is one again."""
+
+    def __init__(self, frame: bytes, block: Tensor) -> None:
+        super().__init__(io.BytesIO(frame))
+        self.block = block
+        self.tensors: dict[int, Tensor] = {}
+
+    def persistent_load(self, place: _Place) -> Tensor:
+        start, dtype, shape = place
+        if start not in self.tensors:
+            size = shape.numel() * dtype.itemsize
+            self.tensors[start] = self.block[start : start + size].view(dtype).view(shape)
+        return self.tensors[start]
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)

@@ -1,0 +1,107 @@
+"""Pipeline: how a scan of a dataset becomes voxels, in training and in evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from pctx.data.dataset import ScanDataset
+from pctx.data.features import FeatureSpec
+from pctx.data.labels import LabelSet
+from pctx.data.prepare import Sample, crop, prepare, voxelize
+from pctx.data.transforms.protocol import Step, apply
+from pctx.geometry.grid import voxelize as voxelize_coord
+from pctx.geometry.points import PointBatch, PointCloud
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """How a scan of a dataset becomes a sample; the same in training and evaluation.
+
+    Attributes:
+        dataset: reads scans.
+        grid_size: edge of a voxel, metres.
+        features: the channels that the model reads.
+        augment: named steps that change a scan before it is voxelised, in training alone.
+        max_points: voxels that a training scan is cut down to.
+        crop_centers: where a cut has its middle: at a `uniform` voxel, or at one of a class that is
+            drawn first (`balanced`), so that rare classes are met as often as others.
+        fill: values for fields that the model reads and a scan lacks, in the file's units: all its
+            points then have the same.
+    """
+
+    dataset: ScanDataset
+    grid_size: float
+    features: FeatureSpec
+    augment: Mapping[str, Step | None] = field(default_factory=dict)
+    max_points: int | None = None
+    crop_centers: Literal["uniform", "balanced"] = "uniform"
+    fill: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.max_points is not None and self.max_points < 1:
+            raise ValueError(f"data.max_points must be 1 or more, found {self.max_points}")
+        if self.crop_centers not in ("uniform", "balanced"):
+            raise ValueError(
+                f"data.crop_centers must be uniform or balanced, found {self.crop_centers!r}"
+            )
+        self.features.check_fill(self.fill)
+
+    @property
+    def labels(self) -> LabelSet:
+        """The dataset's classes."""
+        return self.dataset.card.labels
+
+    @property
+    def augments(self) -> bool:
+        """Whether training changes scans at all."""
+        return any(step is not None for step in self.augment.values())
+
+    def sample(self, scan: str) -> Sample:
+        """Read and prepare a scan as it is."""
+        cloud = self.dataset.read(scan)
+        with _named(scan, cloud):
+            return prepare(
+                cloud,
+                grid_size=self.grid_size,
+                features=self.features,
+                labels=self.labels,
+                fill=self.fill,
+            )
+
+    def training_points(
+        self,
+        scan: str,
+        rng: np.random.Generator,
+        another: Callable[[np.random.Generator], str] | None = None,
+    ) -> PointBatch:
+        """Read, augment and prepare a scan; `another` names the scans that mixes add to it."""
+        draw = None if another is None else lambda rng: self.dataset.read(another(rng))
+        cloud = apply(self.augment, self.dataset.read(scan), rng, draw)
+        with _named(scan, cloud):
+            return voxelize(cloud, self.grid_size, self.features, self.labels, self.fill)
+
+    def crop(self, points: PointBatch, max_points: int, rng: np.random.Generator) -> PointBatch:
+        """Cut voxels down to `max_points` that lie together, those near a random one."""
+        return crop(points, max_points, rng, centers=self.crop_centers)
+
+    def count(self, scan: str) -> int:
+        """Count the voxels of a scan as it is."""
+        cloud = self.dataset.read(scan)
+        with _named(scan, cloud):
+            return len(voxelize_coord(cloud.coord[cloud.finite], self.grid_size))
+
+
+@contextmanager
+def _named(scan: str, cloud: PointCloud) -> Iterator[None]:
+    """Let what is wrong with a scan name it."""
+    if cloud.label is None:
+        raise ValueError(f"{scan}: no labels, which training and evaluation need")
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{scan}: {error}") from error
