@@ -37,6 +37,7 @@ def write_tables(root, scenes, version="v1.0-trainval", points=40, labelled=True
                 | {"token": f"w{token}", "is_key_frame": False, "filename": f"sweeps/{time}.bin"},
                 row
                 | {"token": f"c{token}", "is_key_frame": True, "filename": f"samples/CAM/{time}"},
+                row | {"token": f"x{token}", "is_key_frame": False, "filename": f"{name}.other"},
             ]
             table = np.c_[
                 rng.uniform(-30, 30, (points, 3)),
