@@ -9,8 +9,10 @@ from pctx.data.io.errors import ReadError
 from pctx.data.io.formats import read, write
 
 VERSIONS = {0: "1.1", 1: "1.2", 2: "1.2", 3: "1.2", 4: "1.3", 5: "1.3"}
-FLAGS = ("synthetic", "key_point", "withheld", "overlap", "scanner_channel")
-FLAGS += ("scan_direction_flag", "edge_of_flight_line", "user_data")
+FLAGS = (
+    *("synthetic", "key_point", "withheld", "overlap", "scanner_channel"),
+    *("scan_direction_flag", "edge_of_flight_line", "user_data"),
+)
 WAVE = ("wavepacket_index", "wavepacket_offset", "wavepacket_size", "x_t", "y_t", "z_t")
 CASES = [(form, suffix) for form in range(11) for suffix in (".las", ".laz")]
 

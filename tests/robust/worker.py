@@ -1,6 +1,6 @@
 """A process that reads files one after another under limits, and says how each reading ended.
 
-It is asked by a line `PATH` and answers by a line: `read`, `refused`, or `lost WHY`.
+It says `ready`; asked by a line `PATH` it answers by a line: `read`, `refused`, or `lost WHY`.
 """
 
 import resource
@@ -13,18 +13,24 @@ GIB = 1 << 30
 FACTOR = 2
 """A reader may take this many times the file, and a gibibyte."""
 SECONDS = 10
+"""And this long, of a processor of its own."""
 
 
 def main():
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    say("ready")
     for line in sys.stdin:
         path = Path(line.rstrip("\n"))
         room = FACTOR * size_of(path) + GIB
         resource.setrlimit(resource.RLIMIT_AS, (memory() + room, hard))
         answer = attempt(path)
         resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
-        sys.stdout.write(answer + "\n")
-        sys.stdout.flush()
+        say(answer)
+
+
+def say(word):
+    sys.stdout.write(word + "\n")
+    sys.stdout.flush()
 
 
 def attempt(path):
