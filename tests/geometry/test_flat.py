@@ -42,7 +42,9 @@ def test_a_plan_comes_back_from_its_tensors_and_gives_the_same(backbone):
     assert {name: t.shape for name, t in flat_inputs(again).items()} == {
         name: t.shape for name, t in inputs.items()
     }
-    assert all(torch.equal(a, b) for a, b in zip(inputs.values(), flat_inputs(again).values()))
+    assert all(
+        torch.equal(a, b) for a, b in zip(inputs.values(), flat_inputs(again).values(), strict=True)
+    )
     with torch.no_grad():
         expected = backbone(batch.feat, backbone.plan(batch))
         # Sums of float32 in another order, through a dozen layers.
