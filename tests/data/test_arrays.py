@@ -205,6 +205,17 @@ def test_labels_of_a_folder_beside_are_those_of_the_table(tmp_path):
         read(tmp_path / "points/1.npy")
 
 
+def test_the_only_table_of_real_numbers_holds_the_positions(tmp_path):
+    arrays = {"scan": np.random.default_rng(0).random((9, 4)), "labels": np.arange(9)}
+    np.savez(tmp_path / "a.npz", rgb=np.full((9, 3), 7, np.uint8), **arrays)
+    cloud = read(tmp_path / "a.npz")
+    assert np.array_equal(cloud.coord, arrays["scan"][:, :3].astype(np.float32))
+    assert cloud.label.tolist() == list(range(9)) and (cloud.color == 7).all()
+    np.savez(tmp_path / "b.npz", other=arrays["scan"], **arrays)
+    with pytest.raises(ReadError, match="no column x; its columns are labels"):
+        read(tmp_path / "b.npz")
+
+
 @pytest.mark.parametrize("name", ["arr_0", "points", "coord"])
 def test_a_table_in_an_archive_is_read_as_one_by_itself(name, tmp_path):
     table = np.hstack([np.random.default_rng(0).random((9, 3)), np.full((9, 3), 200)])

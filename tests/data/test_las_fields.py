@@ -117,6 +117,17 @@ def test_flags_that_are_0_are_absent(real_data):
     assert not {*FLAGS, *WAVE} & set(cloud.extra) - {"user_data", "scan_direction_flag"}
 
 
+@pytest.mark.parametrize("form", [1, 6])
+def test_points_that_the_header_does_not_count_are_told_of(form, tmp_path, caplog):
+    made(tmp_path / "a.las", form)
+    data = bytearray((tmp_path / "a.las").read_bytes())
+    at, size = (107, 4) if form == 1 else (247, 8)
+    data[at : at + size] = (60).to_bytes(size, "little")
+    (tmp_path / "a.las").write_bytes(data)
+    assert len(read(tmp_path / "a.las")) == 60
+    assert form == 6 or "60 points, and the file holds 10 more" in caplog.text
+
+
 @pytest.mark.parametrize("at", range(6))
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_scales_and_offsets_that_are_no_numbers_are_refused(at, value, tmp_path):

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from pctx.data.io import npy
-from pctx.data.io.columns import cloud_from_columns, color_to_uint8, distinct
+from pctx.data.io.columns import cloud_from_columns, color_to_uint8, distinct, has_positions
 from pctx.data.io.companions import with_labels
 from pctx.data.io.errors import ReadError
 from pctx.data.io.labelled import Labelled
@@ -70,7 +70,8 @@ def read_npz(path: Path) -> PointCloud:
     """Read named arrays: coord (also xyz, points, ...), color, normal, intensity, label, ...
 
     `origin` (3,) is added to the coordinates. Arrays of other names go to `extra` where they have a
-    row a point, and are passed over where not. A file of a single table is read as `.npy` is.
+    row a point, and are passed over where not. Where none has a usual name, the only table of real
+    numbers holds the positions, as in `.npy`.
 
     Raises:
         ReadError: it is no such file, or none of its arrays holds positions, or its arrays would
@@ -88,8 +89,6 @@ def read_npz(path: Path) -> PointCloud:
         for member in members:
             with archive.open(member) as entry:
                 arrays[member.filename.removesuffix(".npy")] = npy.load(entry, member.file_size)
-        if len(arrays) == 1 and _is_table(table := next(iter(arrays.values()))):
-            return _cloud_of_table(table)
         return _cloud_of_arrays(arrays)
 
 
@@ -158,14 +157,13 @@ def _range_image(array: np.ndarray) -> PointCloud:
 
 
 def _cloud_of_arrays(arrays: Mapping[str, np.ndarray]) -> PointCloud:
-    for name, array in arrays.items():
-        if name.lower() not in _NAMES["coord"]:
-            continue
+    for name in _positions(arrays):
+        array = arrays[name]
         if array.dtype.names:
             return _cloud_of_arrays({field: array[field] for field in array.dtype.names})
-        if _is_table(array) and array.shape[1] > 3:
+        if _is_table(array) and (array.shape[1] > 3 or name.lower() not in _NAMES["coord"]):
             rest = {other: column for other, column in arrays.items() if other != name}
-            return _cloud_of_arrays({name: array[:, :3]} | name_columns(array) | rest)
+            return _cloud_of_arrays({"coord": array[:, :3]} | name_columns(array) | rest)
     triples = {role: _find_triple(names, arrays) for role, names in _NAMES.items()}
     coord = arrays.get(triples["coord"] or "")
     rows = len(coord) if coord is not None else _num_rows(arrays)
@@ -189,6 +187,19 @@ def _cloud_of_arrays(arrays: Mapping[str, np.ndarray]) -> PointCloud:
     if coord.dtype == np.float32:
         return replace(cloud, coord=coord, origin=origin.astype(np.float64))
     return replace(cloud, origin=cloud.origin + origin)
+
+
+def _positions(arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """Name the arrays of positions: those of usual names, or else the only table of real ones."""
+    if usual := [name for name in arrays if name.lower() in _NAMES["coord"]]:
+        return usual
+    others = {name for role in ("color", "normal") for name in _NAMES[role]}
+    tables = [
+        name
+        for name, array in arrays.items()
+        if _is_table(array) and array.dtype.kind == "f" and name.lower() not in others
+    ]
+    return [] if has_positions(arrays) or len(tables) > 1 else tables
 
 
 def _find_triple(names: tuple[str, ...], arrays: Mapping[str, np.ndarray]) -> str | None:

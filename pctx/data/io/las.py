@@ -6,6 +6,7 @@ points, and what says where the parts behind them begin. n points.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,8 @@ from pctx.data.io.las_file import (
 from pctx.data.io.las_new import NEW_FORMAT, new_las_file
 from pctx.geometry.points import PointCloud
 
+log = logging.getLogger(__name__)
+
 BLOCK = 1_000_000
 """Points in memory at a time where a file is copied."""
 
@@ -47,6 +50,13 @@ def read_las(path: Path) -> PointCloud:
         raise ReadError(
             f"{path}: its header scales points by {scales.tolist()} and moves them by "
             f"{offsets.tolist()}: it is corrupt"
+        )
+    length = file.points.shape[1]
+    # Before version 1.3 nothing may follow the points.
+    if not file.compressed and file.header[25] < 3 and len(file.tail) >= length:
+        log.warning(
+            "%s: the header says %d points, and the file holds %d more, which are passed over",
+            *(path, len(file.points), len(file.tail) // length),
         )
     return cloud_from_columns(las_points.columns(file), las_points.positions(file))
 

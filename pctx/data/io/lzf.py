@@ -10,6 +10,8 @@ import numpy as np
 
 LARGEST_RATIO = 88
 """No block grows by more: three bytes give at most 264."""
+_PIECE = 1 << 20
+"""Bytes that are compressed at a time, without copies from earlier ones: it bounds the memory."""
 _LONGEST_RUN, _LONGEST_COPY, _FARTHEST = 32, 264, 8192
 
 
@@ -51,6 +53,11 @@ def decompress(block: bytes, size: int) -> bytes:
 
 def compress(data: bytes) -> bytes:
     """Give a block that `decompress` turns back into the data."""
+    pieces = (data[at : at + _PIECE] for at in range(0, len(data), _PIECE))
+    return b"".join(map(_compress_piece, pieces))
+
+
+def _compress_piece(data: bytes) -> bytearray:
     out = bytearray()
     at = start = 0
     for here, before in _repeats(data):
@@ -68,7 +75,7 @@ def compress(data: bytes) -> bytes:
         out.append(distance & 255)
         at = start = here + length
     _add_run(out, data[start:])
-    return bytes(out)
+    return out
 
 
 def _repeats(data: bytes) -> list[tuple[int, int]]:

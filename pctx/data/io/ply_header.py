@@ -13,6 +13,7 @@ _TYPES = {
     **{"float": "f4", "double": "f8", "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2"},
     **{"int32": "i4", "uint32": "u4", "int64": "i8", "uint64": "u8", "float32": "f4"},
     "float64": "f8",
+    **{kind: kind for kind in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")},
 }
 _ORDERS = {"ascii": None, "binary_little_endian": "<", "binary_big_endian": ">"}
 _LONGEST_HEADER = 1 << 20
