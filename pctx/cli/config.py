@@ -60,6 +60,15 @@ class CheckConfig:
     json: bool
 
 
+@dataclass
+class PrepareConfig:
+    """The keys of `prepare.yaml`."""
+
+    data: Any
+    workers: int | None
+    splits: list[str] | None
+
+
 def config_folder() -> Path:
     """Find `configs/`: beside the package in a checkout, inside it in a wheel."""
     package = Path(pctx.__file__).parent
@@ -122,6 +131,7 @@ def register_schemas() -> None:
     store.store(name="train_schema", node=TrainConfig)
     store.store(name="evaluate_schema", node=EvaluateConfig)
     store.store(name="check_schema", node=CheckConfig)
+    store.store(name="prepare_schema", node=PrepareConfig)
 
 
 def value_of(key: str, overrides: Sequence[str]) -> str | None:

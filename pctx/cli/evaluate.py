@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pctx.cli.config import UsageError, pick_device, run_composed, value_of
+from pctx.cli.feeding import make_dataset
 
 if TYPE_CHECKING:
     from pctx.checkpoint import Checkpoint
@@ -53,16 +54,15 @@ def evaluate(context: typer.Context) -> None:
 
 def score(config: Any, run: Path) -> Scores:
     """Score what a composed configuration says, and write the result into the folder `run`."""
-    from hydra.utils import instantiate
-
     from pctx.checkpoint import load_checkpoint
     from pctx.engine.evaluation import Parts
     from pctx.inference.predictor import Predictor, check_settings
 
     device = pick_device(config.device)
     checkpoint = load_checkpoint(config.checkpoint)
+    fill = dict(config.data.get("fill") or {})
     try:
-        check_settings(checkpoint, tile=config.tile, views=config.views)
+        check_settings(checkpoint, tile=config.tile, views=config.views, fill=fill)
         parts = Parts(
             boundary=config.boundary,
             ranges=tuple(config.ranges),
@@ -70,9 +70,9 @@ def score(config: Any, run: Path) -> Scores:
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
-    dataset = instantiate(config.data.dataset)
+    dataset = make_dataset(config.data)
     _check_classes(dataset, checkpoint)
-    predictor = Predictor(checkpoint, device, tile=config.tile, views=config.views)
+    predictor = Predictor(checkpoint, device, tile=config.tile, views=config.views, fill=fill)
     result = score_split(dataset, predictor, config.split, run, parts)
     if config.calibrate:
         _save_calibrated(checkpoint, result, run / "model.pt")

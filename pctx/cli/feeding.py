@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pctx.data.cache import CachedDataset
     from pctx.data.dataset import ScanDataset
     from pctx.data.pipeline import Pipeline
 
@@ -34,7 +35,7 @@ def make_dataset(data: Any) -> ScanDataset:
     return cached(dataset, data, folder)
 
 
-def cached(dataset: ScanDataset, data: Any, folder: Path) -> ScanDataset:
+def cached(dataset: ScanDataset, data: Any, folder: Path) -> CachedDataset:
     """Let a dataset read from a cache what lies there."""
     from omegaconf import OmegaConf
 

@@ -22,6 +22,7 @@ from pctx.cli import (
     export,
     info,
     predict,
+    prepare,
     train,
     view,
 )
@@ -56,6 +57,9 @@ app.command(epilog=convert.EXAMPLES)(convert.convert)
 app.command(epilog=export.EXAMPLES)(export.export)
 app.command(epilog=info.EXAMPLES)(info.info)
 app.command(epilog=card.EXAMPLES)(card.card)
+app.command(epilog=prepare.EXAMPLES, context_settings=_OVERRIDES, options_metavar="[OVERRIDES]")(
+    prepare.prepare
+)
 app.command(epilog=check.EXAMPLES, context_settings=_OVERRIDES, options_metavar="[OVERRIDES]")(
     check.check
 )
