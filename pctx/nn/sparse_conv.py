@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from pctx.geometry.kernel_map import KernelMap
 from pctx.geometry.tap_table import TapTable
 from pctx.nn.backend import ConvolutionBackend, check_backend, convolution_engine
+from pctx.nn.fused_attention import full_precision
 from pctx.nn.spconv_engine import convolve_by_spconv
 from pctx.nn.table_convolution import convolve_by_table
 from pctx.nn.tap_convolution import convolve_by_tap
@@ -76,11 +77,11 @@ class _SparseConvolution(nn.Module, ABC):
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias
         device = feat.device.type
-        if torch.is_autocast_enabled(device):
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
             feat, weight = feat.to(dtype), weight.to(dtype)
             bias = None if bias is None else bias.to(dtype)
-        with torch.autocast(device, enabled=False):
+        with full_precision(feat.device):
             if self.groups == 1 or self.groups == self.in_channels == len(weight):
                 out = _convolve(feat, weight, kernel_map, self.backend)
             else:
