@@ -140,6 +140,8 @@ def test_old_headers_need_no_points_count_or_viewpoint(tmp_path):
         (pcd(table())[:-5], "40 points, the file holds 39: it is truncated"),
         (pcd(table(), "ascii")[:-30], "truncated|where each point"),
         (pcd(table(), "binary_compressed")[:-3], "cut short"),
+        (pcd(table(), "binary_compressed").split(b"compressed\n")[0]
+         + b"compressed\n" + b"\xff" * 20, "cut short"),
         (pcd(table(), POINTS="41"), "41 POINTS, WIDTH x HEIGHT is 40"),
         (pcd(table(), POINTS="9" * 15, WIDTH="9" * 15), "holds 40"),
         (pcd(table(), "binary_compressed", POINTS="9" * 9, WIDTH="9" * 9), "480 are compressed"),

@@ -150,6 +150,8 @@ def test_text_of_any_length_is_read_whole(tmp_path, monkeypatch):
         ("1 2\n3 4\n", "line 1 holds 2 numbers; a point has 3 to 16"),
         ("x y z w\n1 2 3\n", "names 4 columns, line 2 holds 3 numbers"),
         ("one two\nthree four\n1 2 3\n", "where numbers should be|does not name"),
+        ("2!1 2 3\n4 5 6\n", "2 points, it holds 1"),
+        ("9" * 5000 + "\n1 2 3\n", "line 1 holds 1 numbers"),
         ("1 2 3\n4-5 6 7\n", "'4-5', which is no number"),
         ("1 2 3\n0x10 1_0 3\n", "'0x10'"),
         ("# nothing here\n", "names no column|no numbers"),

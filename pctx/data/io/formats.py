@@ -112,6 +112,8 @@ def read(path: Path | str) -> PointCloud:
             return reader(path)
     except OSError as error:
         raise ReadError(f"{path}: {error.strerror or error}") from error
+    except MemoryError as error:
+        raise ReadError(f"{path}: it needs more memory than there is") from error
 
 
 def _reader(path: Path) -> Reader:

@@ -144,7 +144,8 @@ def _read_compressed(path: Path, header: Header) -> dict[str, np.ndarray]:
         stream.seek(header.start)
         head = stream.read(8)
         packed, size = struct.unpack("<II", head) if len(head) == 8 else (0, 0)
-        block = stream.read(packed)
+        left = path.stat().st_size - stream.tell()
+        block = stream.read(min(packed, left))  # a size that lies would reserve what it states
     wanted = header.num_points * header.fields.itemsize
     if len(head) < 8 or len(block) < packed:
         raise ReadError(f"{path}: its compressed points are cut short: it is truncated")

@@ -123,26 +123,20 @@ def _find_layout(path: Path, sample: bytes) -> Layout:
     lines = re.split(rb"(\r\n|\r|\n)", sample[bom:])
     for number, index in enumerate(range(0, len(lines), 2), start=1):
         line = lines[index].decode("utf-8", "replace").strip()
-        data = line and not line.startswith(_COMMENTS)
-        if data and _is_numbers(_uncommented(line)):
-            if (
-                count is None
-                and index + 1 < len(lines)
-                and re.fullmatch(r"\d+", _uncommented(line))
-            ):
-                count = int(line)
-            else:
+        plain = _uncommented(line)
+        if plain and _is_numbers(plain):
+            alone = index + 1 < len(lines) and re.fullmatch(r"\d{1,18}", plain)
+            if count is not None or not alone:
                 following = [_uncommented(b.decode("utf-8", "replace")) for b in lines[index::2]]
                 rows = [row for row in following[:-1] or following if _is_numbers(row)]
                 return _layout(path, header, rows[:_STYLE_LINES], at, number, count)
-        elif data:
-            if header and not header.startswith(_COMMENTS):
-                raise ReadError(f"{path}: line {number} is {line[:40]!r}, where numbers should be")
+            count = int(plain)
+        elif line and (not header or header.startswith(_COMMENTS)):
             header = line
-        elif line and not (header and not header.startswith(_COMMENTS)):
-            header = line
+        elif plain:
+            raise ReadError(f"{path}: line {number} is {line[:40]!r}, where numbers should be")
         at += sum(map(len, lines[index : index + 2]))
-    if count is None and (not header or header.startswith(_COMMENTS)) and not _is_header(header):
+    if count is None and not _is_header(header) and (not header or header.startswith(_COMMENTS)):
         raise ReadError(f"{path}: this is no text of points, it holds no numbers")
     return _layout(path, header, [], len(sample), 1, count)
 
