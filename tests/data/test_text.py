@@ -72,6 +72,12 @@ def test_missing_numbers_are_nan_and_their_points_stay(tmp_path):
     assert np.isnan(cloud.intensity[[0, 2]]).all() and cloud.intensity[3] == np.float32(1e-7)
 
 
+def test_numbers_may_stand_in_quotes(tmp_path):
+    assert opened(tmp_path, '"1.5","2","3"\n"4","5","6"\n').coord[0].tolist() == [1.5, 2, 3]
+    cloud = opened(tmp_path, '"X";"Y";"Z"\n"1,5";"2";"3"\n')
+    assert cloud.coord.tolist() == [[1.5, 2, 3]]
+
+
 def test_commas_at_the_end_of_each_line_mean_nothing(tmp_path):
     assert opened(tmp_path, "1,2,3,\n4,5,6,\n").coord.tolist() == [[1, 2, 3], [4, 5, 6]]
     assert not opened(tmp_path, "1,2,3,\n4,5,6,\n").extra

@@ -22,7 +22,7 @@ def mutate(data, other, kind, rng):
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         change = rng.choice((*ANY, *own, *own))
         data = change(data, other, rng) or b"\0"
-    if kind == "e57" and rng.random() < 0.7:
+    if kind == "e57" and rng.random() < 0.9:
         data = with_checksums(data)
     return data
 
@@ -118,6 +118,14 @@ def las_records(data, other, rng):
     low, high = (227, start + 40) if rng.random() < 0.6 else (start - 8, start + 80)
     at = rng.randrange(max(low, 0), max(high, low + 1, 1))
     return put(data, at, struct.pack("<I", rng.choice(EXTREMES))[: rng.choice((1, 2, 4))])
+
+
+def e57_section(data, other, rng):
+    """The heads and packets of the points of an E57 file, which stand before its text."""
+    text = data.find(b"<?xml")
+    size, form = rng.choice(((1, "<B"), (2, "<H"), (4, "<I"), (8, "<Q")))
+    value = struct.pack(form, rng.choice((*HUGE, rng.randrange(256))) & (1 << 8 * size) - 1)
+    return put(data, rng.randrange(8, min(text, 400) if text > 8 else _HEAD), value)
 
 
 def bomb(data, other, rng):
@@ -220,7 +228,7 @@ OWN = {
     "pcd": WORDS,
     "text": WORDS,
     "ptx": WORDS,
-    "e57": WORDS,
+    "e57": (*WORDS, e57_section, e57_section),
     "npy": (npy_header,),
     "npz": (repack, repack, repack, bomb),
     "folder": (npy_header,),

@@ -15,6 +15,8 @@ from pctx.data.io.pcd import write_pcd
 
 LARGEST = 40_000
 """Bytes of a file that is taken as it is."""
+LARGEST_E57 = 120_000
+"""Of one that is E57, of which the smaller ones hold few points."""
 FORMATS = (
     *("las", "laz", "ply", "pcd", "text", "ptx", "kitti", "nuscenes", "npy", "npz", "folder"),
     "e57",
@@ -42,7 +44,7 @@ def seeds(root, kind):
         for path in sorted(root.rglob("*"))
         if path.name.lower().endswith(_SUFFIXES.get(kind, ("none",)))
         and path.is_file()
-        and path.stat().st_size <= LARGEST
+        and path.stat().st_size <= (LARGEST_E57 if kind == "e57" else LARGEST)
     ]
     return found + _MADE.get(kind, lambda _: [])(root)
 

@@ -123,6 +123,7 @@ def _plain(text: bytes, style: Style) -> bytes:
         text = _NOT_A_NUMBER.sub(b"nan", text)
     if any(mark in text for mark in (b"#", b"//", b"%", b"!")):
         text = _COMMENT.sub(b"", text)
+    text = text.replace(b'"', b"")
     if style.decimal_comma:
         text = text.replace(b",", b".")
     if style.separator != " ":

@@ -142,7 +142,8 @@ def _find_layout(path: Path, sample: bytes) -> Layout:
 
 
 def _uncommented(line: str) -> str:
-    return re.split("#|//|%|!", line)[0].strip()
+    """Give what of a line may be numbers, without quotes."""
+    return re.split("#|//|%|!", line)[0].replace('"', "").strip()
 
 
 def _is_header(line: str) -> bool:
