@@ -74,8 +74,7 @@ def test_a_classifier_does_not_either():
         lambda x: x.unique(),
         lambda x: torch.repeat_interleave(x, x),
     ],
-    ids=["item", "int", "bool", "tolist", "cpu", "to", "numpy", "nonzero", "mask", "equal"]
-    + ["unique", "repeat"],
+    ids="item int bool tolist cpu to numpy nonzero mask equal unique repeat".split(),
 )
 def test_whoever_asks_for_a_number_is_refused(wait):
     with pytest.raises((RuntimeError, NotImplementedError, TypeError)):
