@@ -74,7 +74,20 @@ def test_a_classifier_does_not_either():
         lambda x: x.unique(),
         lambda x: torch.repeat_interleave(x, x),
     ],
-    ids="item int bool tolist cpu to numpy nonzero mask equal unique repeat".split(),
+    ids=[
+        "item",
+        "int",
+        "bool",
+        "tolist",
+        "cpu",
+        "to",
+        "numpy",
+        "nonzero",
+        "mask",
+        "equal",
+        "unique",
+        "repeat",
+    ],
 )
 def test_whoever_asks_for_a_number_is_refused(wait):
     with pytest.raises((RuntimeError, NotImplementedError, TypeError)):
