@@ -66,7 +66,7 @@ def part_windows(windows: Windows, count: int | None = None) -> WindowParts:
         windows: a partition whose slots hold each point once, as those of `grid_windows` and
             `octree_windows`; the real slots of a window come first here, in their order.
         count: how many parts to make, whatever the windows: the last takes all fuller ones, and a
-            part of fewer than two windows takes the first of all again. None makes as many as are
+            part of fewer than two windows takes the fullest of all again. None makes as many as are
             needed.
 
     Raises:
@@ -91,7 +91,7 @@ def part_windows(windows: Windows, count: int | None = None) -> WindowParts:
     for each in range(wanted):
         chosen = places(size.clamp(max=wanted - 1) == each)
         if count is not None and n and len(chosen) < 2:
-            chosen = F.pad(chosen, (0, 2 - len(chosen)))
+            chosen = F.pad(chosen, (0, 2 - len(chosen)), value=int(counts.argmax()))
         if n == 0 or len(chosen):
             k = int(counts[chosen].max()) if n else 1
             parts.append(_part(index[chosen, :k], valid[chosen, :k]))

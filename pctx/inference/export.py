@@ -30,8 +30,9 @@ EXAMPLE = (1800, 700)
 OTHERS = ((90,), (500, 30, 260))
 """Points of the clouds that it is checked with."""
 
-EDGE = 26
-"""Voxels an axis of those clouds: crowded enough for two points a window, on every level."""
+EDGE = 80
+"""Voxels an axis of those clouds: enough for two points on levels 32 times as coarse, crowded
+enough for two in a cube of 5."""
 
 CLOSE = 1e-4
 """By how much logits of a graph may differ from the model's: other sums of the same numbers."""
@@ -79,6 +80,7 @@ def export_network(model: Segmentor) -> tuple[ExportedProgram, tuple[str, ...]]:
     with torch.no_grad():
         names = tuple(sorted(_read_by(network, points.feat)))
         inputs = network_inputs(backbone, points, names)
+        _require_two(inputs)
         axes = {
             name: dict.fromkeys(dynamic_axes(name, tensor), Dim.DYNAMIC)
             for name, tensor in inputs.items()
@@ -178,6 +180,16 @@ class _Readings(TorchFunctionMode):
             several = value if isinstance(value, list | tuple) else [value]
             self.seen |= {id(each) for each in several if isinstance(each, Tensor)}
         return func(*args, **(kwargs or {}))
+
+
+def _require_two(inputs: Mapping[str, Tensor]) -> None:
+    """Find out whether the example shows what varies: what is one there would be one for ever."""
+    for name, tensor in inputs.items():
+        if any(tensor.shape[axis] < 2 for axis in dynamic_axes(name, tensor)):
+            raise ValueError(
+                f"the graph cannot be traced: {name} is {tuple(tensor.shape)} for {EDGE} voxels an "
+                "axis; the model merges too many voxels into one of its coarsest level"
+            )
 
 
 def _require_close(logits: Tensor, expected: Tensor) -> None:

@@ -45,6 +45,12 @@ SMALL = {
 }
 """Two levels of each family, which show every operator of it."""
 
+LARGE = ("custom_tiny", "octformer_tiny", "swin3d_tiny")
+FAMILIES = [
+    pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in sorted(SMALL)
+]
+"""Those with the larger graphs wait for the slow run."""
+
 # Float32 in another order, through a dozen layers; logits are about 1.
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
@@ -66,7 +72,7 @@ def test_every_family_is_here():
     assert set(SMALL) == set(TINY)
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_two_levels_of_a_family_are_one_graph_for_all_sizes(name):
     model = make(name, **SMALL[name])
     program, names = export_network(model)
