@@ -117,6 +117,25 @@ def test_flags_that_are_0_are_absent(real_data):
     assert not {*FLAGS, *WAVE} & set(cloud.extra) - {"user_data", "scan_direction_flag"}
 
 
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("import os; os.abort()", "they are corrupt"),
+        (
+            "import sys; sys.stderr.write('panicked\\nno such symbol'); sys.exit(1)",
+            "no such symbol",
+        ),
+        ("import sys; sys.stdout.write('x' * 99)", "they are corrupt"),
+    ],
+)
+def test_the_end_of_the_process_that_decompresses_is_a_sentence(code, says, tmp_path, monkeypatch):
+    made(tmp_path / "a.laz", 6)
+    (tmp_path / "child.py").write_text(f"import sys; sys.stdin.buffer.read()\n{code}\n")
+    monkeypatch.setattr("pctx.data.io.laz_decoder._CHILD", tmp_path / "child.py")
+    with pytest.raises(ReadError, match=rf"a\.laz: its points cannot be decompressed \({says}\)"):
+        read(tmp_path / "a.laz")
+
+
 @pytest.mark.parametrize("form", [1, 6])
 def test_points_that_the_header_does_not_count_are_told_of(form, tmp_path, caplog):
     made(tmp_path / "a.las", form)

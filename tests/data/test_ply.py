@@ -181,6 +181,8 @@ def test_real_files_hold_what_their_makers_say(real_data):
         (header(ORDERS[1], ("vertex", 9, COLUMNS[:3])) + b"\0" * 25, "9 rows.*holds 2"),
         (header(ORDERS[1], ("vertex", 10**15, COLUMNS[:3])) + b"\0" * 25, "rows.*holds 2"),
         (header("ascii", ("vertex", 1, ["bool x"])), "bool x"),
+        (header("ascii", ("face", 2, ["list uchar int i"]), ("vertex", 1, COLUMNS[:3]))
+         + b"1 0\ninf 1\n1 2 3\n", "2 rows of face"),
         (b"ply\nelement vertex 0\nproperty float x\nend_header\n", "text or bytes"),
         (header("binary_little_endian", ("vertex", 3, [*COLUMNS[:3], "list char int i"]))
          + b"\0" * 12 + b"\xff" * 30, "list of -1"),

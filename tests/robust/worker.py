@@ -25,6 +25,9 @@ def main():
         resource.setrlimit(resource.RLIMIT_AS, (memory() + room, hard))
         answer = attempt(path)
         resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        if peak > room:  # of the largest child so far
+            answer = f"lost memory: a child took {peak} bytes"
         say(answer)
 
 

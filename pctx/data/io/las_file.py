@@ -269,7 +269,7 @@ def _compressed(
     if record is None:
         raise ReadError(f"{path}: its points are compressed, and the record that says how is lost")
     packed = laz.open_points(path, stream, record.data, num_points, length)
-    records = tuple(r.with_data(packed.data) if r is record else r for r in file.records)
+    records = tuple(r.with_data(packed.encoded.data) if r is record else r for r in file.records)
     file = replace(file, records=records, tail_start=packed.end, chunks=packed.chunks)
     return file, packed.blocks
 

@@ -17,6 +17,7 @@ from typing import BinaryIO
 import numpy as np
 
 from pctx.data.io.errors import ReadError
+from pctx.data.io.laz_decoder import Encoded, decode
 
 log = logging.getLogger(__name__)
 
@@ -42,21 +43,16 @@ class Packed:
     """What stands between the records and the tail of a LAZ file.
 
     Attributes:
-        path: to name the file in errors.
-        stream: where the points are, from byte `start` on.
+        encoded: where the points are.
         chunks: (points, bytes) of each chunk.
         end: the byte of the file behind the chunk table.
-        data: the content of the record of LASzip with which the points can be written again.
-        shape: n and r.
+        num_points: n.
     """
 
-    path: Path
-    stream: BinaryIO
-    start: int
+    encoded: Encoded
     chunks: Chunks
     end: int
-    data: bytes
-    shape: tuple[int, int]
+    num_points: int
 
     def blocks(self, size: int) -> Iterator[np.ndarray]:
         """Decompress the points in order, `size` at a time: each (k, r) uint8.
@@ -64,21 +60,9 @@ class Packed:
         Raises:
             ReadError: the bytes are cut or corrupt.
         """
-        import lazrs
-
-        num_points, length = self.shape
-        if not num_points:
-            return
-        with _faults(self.path):
-            # One thread: those of lazrs do not survive a fork, as loaders have them.
-            self.stream.seek(self.start)
-            decompressor = lazrs.LasZipDecompressor(self.stream, self.data)
-        for done in range(0, num_points, size):
-            block = np.zeros((min(size, num_points - done), length), np.uint8)
-            with _faults(self.path):
-                decompressor.decompress_many(block.reshape(-1))
-            if not done and _mixes_waves(self.data, block):
-                log.warning("%s: its wave packets are of several channels: unsure", self.path)
+        for number, block in enumerate(decode(self.encoded, 0, self.num_points, size)):
+            if not number and _mixes_waves(self.encoded.data, block):
+                log.warning("%s: its wave packets are of several channels", self.encoded.path)
             yield block
 
 
@@ -106,16 +90,15 @@ def open_points(path: Path, stream: BinaryIO, data: bytes, num_points: int, leng
     Raises:
         ReadError: the bytes are cut or corrupt, or the header's count is not theirs.
     """
-    compressor, end = _check_record(path, data, length), None
+    compressor, end, body = _check_record(path, data, length), None, None
     if compressor == _POINTWISE:
         with _faults(path):
-            stream, data = _as_one_chunk(stream, data, num_points)
-        end = path.stat().st_size
-    start, shape = stream.tell(), (num_points, length)
+            body, data = _as_one_chunk(stream.read(), data, num_points)
+        stream, end = io.BytesIO(body), path.stat().st_size
+    start = stream.tell()
+    encoded = Encoded(path=path, body=body, start=start, data=data, length=length)
     if num_points == 0 and not stream.read(1):
-        return Packed(
-            path=path, stream=stream, start=start, chunks=(), end=start, data=data, shape=shape
-        )
+        return Packed(encoded=encoded, chunks=(), end=start, num_points=0)
     stream.seek(start)
     with _faults(path):
         table = _find_table(path, stream)
@@ -126,9 +109,7 @@ def open_points(path: Path, stream: BinaryIO, data: bytes, num_points: int, leng
             _check_layers(path, stream, chunks, data, length)
         if end is None:
             end = table + len(_encode_table(chunks, data))
-    packed = Packed(
-        path=path, stream=stream, start=start, chunks=chunks, end=end, data=data, shape=shape
-    )
+    packed = Packed(encoded=encoded, chunks=chunks, end=end, num_points=num_points)
     if compressor == _CHUNKED and chunks and not has_variable_chunks(data):
         _check_last_chunk(packed)
     return packed
@@ -205,12 +186,11 @@ def _check_record(path: Path, data: bytes, length: int) -> int:
     return int(compressor)
 
 
-def _as_one_chunk(stream: BinaryIO, data: bytes, num_points: int) -> tuple[BinaryIO, bytes]:
+def _as_one_chunk(body: bytes, data: bytes, num_points: int) -> tuple[bytes, bytes]:
     """Give a file of before LASzip 2.0 the frame of today: a place, one chunk, a chunk table."""
     data = struct.pack("<H", _CHUNKED) + data[2:12] + struct.pack("<I", _VARIABLE) + data[16:]
-    body = stream.read()
     table = _encode_table(((num_points, len(body)),), data)
-    return io.BytesIO(struct.pack("<q", 8 + len(body)) + body + table), data
+    return struct.pack("<q", 8 + len(body)) + body + table, data
 
 
 def _find_table(path: Path, stream: BinaryIO) -> int:
@@ -279,20 +259,14 @@ def _check_layers(path: Path, stream: BinaryIO, chunks: Chunks, data: bytes, len
 
 def _check_last_chunk(packed: Packed) -> None:
     """Notice a count that is not that of the last chunk, which the decoder of chunks does not."""
-    import lazrs
-
     num_points, size = packed.chunks[-1]
-    last = np.zeros((num_points, packed.shape[1]), np.uint8)
-    with _faults(packed.path):
-        packed.stream.seek(packed.start)
-        decompressor = lazrs.LasZipDecompressor(packed.stream, packed.data)
-        decompressor.seek(packed.shape[0] - num_points)
-        decompressor.decompress_many(last.reshape(-1))
-    again = write_points(io.BytesIO(), packed.data, [last], packed.chunks[-1:])
-    if abs(again[0][1] - size) > _SLACK:
+    first = packed.num_points - num_points
+    last = decode(packed.encoded, first, num_points, max(num_points, 1))
+    again = write_points(io.BytesIO(), packed.encoded.data, last, packed.chunks[-1:])
+    if again and abs(again[0][1] - size) > _SLACK:
         raise ReadError(
-            f"{packed.path}: the header says {packed.shape[0]} points, which is not what its "
-            "chunks hold"
+            f"{packed.encoded.path}: the header says {packed.num_points} points, which is not what "
+            "its chunks hold"
         )
 
 

@@ -121,7 +121,7 @@ def _text_rows(
     kept = []
     for row in range(element.count):
         for p in element.properties:
-            if at >= len(numbers) or (p.length and not numbers[at] >= 0):
+            if at >= len(numbers) or (p.length and not 0 <= numbers[at] <= len(numbers)):
                 raise _cut_short(path, element, row)
             if p.length:
                 at += int(numbers[at])

@@ -1,0 +1,94 @@
+"""Decompressed LAZ points, from a process of their own.
+
+Of corrupt points, lazrs reads beyond its tables: of a thousand damaged files, one ends the
+process that reads it. n points of r bytes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from pctx.data.io.errors import ReadError
+
+_CHILD = Path(__file__).with_name("laz_child.py")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Encoded:
+    """Compressed points.
+
+    Attributes:
+        path: the file, and its name in errors.
+        body: what is read in place of the file, where it is not as lazrs knows it.
+        start: the byte at which the points begin.
+        data: the content of the record of LASzip.
+        length: r.
+    """
+
+    path: Path
+    body: bytes | None = None
+    start: int
+    data: bytes
+    length: int
+
+
+def decode(encoded: Encoded, first: int, count: int, size: int) -> Iterator[np.ndarray]:
+    """Decompress `count` points from number `first` on, `size` at a time: each (k, r) uint8.
+
+    Raises:
+        ReadError: the bytes are cut or corrupt.
+    """
+    if not count:
+        return
+    with _running(encoded, first, count) as (process, output):
+        for done in range(0, count, size):
+            block = np.empty((min(size, count - done), encoded.length), np.uint8)
+            target, at = block.reshape(-1), 0
+            while at < len(target):
+                got = output.readinto(target[at:].data)  # type: ignore[attr-defined]
+                if not got:
+                    raise ReadError(
+                        f"{encoded.path}: its points cannot be decompressed ({_reason(process)})"
+                    )
+                at += got
+            yield block
+
+
+@contextmanager
+def _running(
+    encoded: Encoded, first: int, count: int
+) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]]:
+    import lazrs
+
+    name = str(encoded.path.absolute()) if encoded.body is None else "-"
+    numbers = map(str, (encoded.start, first, count, encoded.length))
+    # Isolated: the folder of the program holds names of the standard library's modules.
+    program = [sys.executable, "-I", "-S", str(_CHILD), str(Path(lazrs.__file__).parents[1])]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([*program, name, *numbers], stdin=pipe, stdout=pipe, stderr=pipe)
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    try:
+        size = len(encoded.data).to_bytes(4, "little")
+        process.stdin.write(size + encoded.data + (encoded.body or b""))
+        process.stdin.close()
+        yield process, process.stdout  # type: ignore[misc]
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            stream.close()
+
+
+def _reason(process: subprocess.Popen[bytes]) -> str:
+    """Say what a process that ended early left as its last line."""
+    assert process.stderr is not None
+    lines = process.stderr.read().decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if process.wait() == 1 and lines else "they are corrupt"
