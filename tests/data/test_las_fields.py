@@ -136,6 +136,20 @@ def test_the_end_of_the_process_that_decompresses_is_a_sentence(code, says, tmp_
         read(tmp_path / "a.laz")
 
 
+def test_a_count_and_a_chunk_that_lie_reserve_nothing(tmp_path):
+    made(tmp_path / "a.laz", 1)
+    data = bytearray((tmp_path / "a.laz").read_bytes())
+    many = (2**32 - 2).to_bytes(4, "little")
+    data[107:111] = many
+    size = data.index(b"laszip encoded") - 2 + 54 + 12
+    assert int.from_bytes(data[size : size + 4], "little") == 50_000
+    data[size : size + 4] = many
+    (tmp_path / "a.laz").write_bytes(data)
+    with pytest.raises(ReadError, match=r"a\.laz: its points cannot be decompressed") as error:
+        read(tmp_path / "a.laz")
+    assert not isinstance(error.value.__cause__, MemoryError)
+
+
 @pytest.mark.parametrize("form", [1, 6])
 def test_points_that_the_header_does_not_count_are_told_of(form, tmp_path, caplog):
     made(tmp_path / "a.las", form)

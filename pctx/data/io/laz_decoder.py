@@ -19,6 +19,8 @@ import numpy as np
 from pctx.data.io.errors import ReadError
 
 _CHILD = Path(__file__).with_name("laz_child.py")
+_PIECE = 1 << 20
+"""Bytes that are taken from it at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,16 +52,15 @@ def decode(encoded: Encoded, first: int, count: int, size: int) -> Iterator[np.n
         return
     with _running(encoded, first, count) as (process, output):
         for done in range(0, count, size):
-            block = np.empty((min(size, count - done), encoded.length), np.uint8)
-            target, at = block.reshape(-1), 0
-            while at < len(target):
-                got = output.readinto(target[at:].data)  # type: ignore[attr-defined]
-                if not got:
+            wanted, block = min(size, count - done) * encoded.length, bytearray()
+            while len(block) < wanted:  # it grows: a count that lies reserves nothing
+                part = output.read(min(_PIECE, wanted - len(block)))
+                if not part:
                     raise ReadError(
                         f"{encoded.path}: its points cannot be decompressed ({_reason(process)})"
                     )
-                at += got
-            yield block
+                block += part
+            yield np.frombuffer(block, np.uint8).reshape(-1, encoded.length)
 
 
 @contextmanager
