@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pctx.cli import benchmark_conv
+from pctx.cli import benchmark_conv, benchmark_loader
 from pctx.cli.config import pick_device
 from pctx.cli.records import FACTS, check_records, facts
 from pctx.cli.subjects import (
@@ -59,7 +59,11 @@ pctx benchmark plan file=scan.laz grid_size=0.05 csv=bench.csv
 
 KEYS_ONLY = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-app = typer.Typer(epilog=f"{EXAMPLES}\n{benchmark_conv.EXAMPLES.partition(chr(10))[2]}")
+_SUBJECTS = (benchmark_conv, benchmark_loader)
+
+app = typer.Typer(
+    epilog="\n".join([EXAMPLES, *(part.EXAMPLES.partition("\n")[2] for part in _SUBJECTS)])
+)
 
 _WORK: Mapping[str, str] = MappingProxyType(
     {
@@ -191,3 +195,8 @@ app.command(
     context_settings=KEYS_ONLY,
     options_metavar="[KEY=VALUE]",
 )(benchmark_conv.conv)
+app.command(
+    epilog=f"Keys:\n\n{describe_keys(benchmark_loader.LoaderConfig)}\n\n{benchmark_loader.EXAMPLES}",
+    context_settings=KEYS_ONLY,
+    options_metavar="[KEY=VALUE]",
+)(benchmark_loader.loader)

@@ -60,6 +60,7 @@ def make_pipeline(config: Any) -> Pipeline:
         features=instantiate(data.features, _convert_="all"),
         augment=instantiate(config.augment, _convert_="all"),
         max_points=data.max_points,
+        voxel_points=data.voxel_points,
         crop_centers=data.crop_centers,
         fill=dict(data.fill or {}),
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from pctx.geometry.curves import MAX_DEPTH
 from pctx.geometry.grid import Voxelization, voxelize
-from pctx.geometry.points import PointCloud
+from pctx.geometry.points import PointCloud, all_finite
 
 SHAPE_CELL = 1.0
 """Metres: the edge of the cubes whose points are looked at together for their shape."""
@@ -121,7 +121,7 @@ class FeatureSpec:
             start += len(block)
             values = found[name]
             block[:] = fill[name] if values is None else values.reshape(len(cloud), len(block)).T
-            if not np.isfinite(block).all():
+            if not all_finite(block):
                 block[~np.isfinite(block)] = 0
             if name in self.centers:
                 block -= np.float32(self.centers[name])

@@ -6,6 +6,8 @@ workers or how they are started.
 
 from __future__ import annotations
 
+import ctypes
+import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +25,11 @@ from pctx.geometry.points import PointBatch, pack
 
 MAX_KEPT = 200
 """Prepared scans that a loader process keeps: half a gigabyte of 64-beam scans."""
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Options of glibc's mallopt."""
+_KEPT_BYTES = 1 << 30
+"""Memory that a worker keeps where it is free, and below which an array comes from it."""
 
 _CLOUDS, _PLANS = 1, 2
 """Streams of random numbers, so that none is drawn twice."""
@@ -184,8 +191,12 @@ def _loader(
 
 
 def _begin(_: int) -> None:
-    """Let a worker send what it loads."""
+    """Let a worker send what it loads, and keep the memory that it works in."""
     info = get_worker_info()
     assert info is not None
+    if platform.libc_ver()[0] == "glibc":
+        # Arrays of a scan are large: each would get new pages, and give them back a moment later.
+        for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
+            ctypes.CDLL(None).mallopt(option, _KEPT_BYTES)
     if can_send() and isinstance(info.dataset, TrainingSet | EvaluationSet):
         info.dataset.sender = Sender()

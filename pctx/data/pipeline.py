@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,10 @@ from pctx.data.transforms.protocol import Step, apply
 from pctx.geometry.grid import voxelize as voxelize_coord
 from pctx.geometry.points import PointBatch, PointCloud
 
+_CHOICES = MappingProxyType(
+    {"voxel_points": ("mean", "random"), "crop_centers": ("uniform", "balanced")}
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
@@ -28,6 +33,8 @@ class Pipeline:
         features: the channels that the model reads.
         augment: named steps that change a scan before it is voxelised, in training alone.
         max_points: voxels that a training scan is cut down to.
+        voxel_points: what stands for the points of a voxel in training: their `mean` with the
+            commonest label, as everywhere else, or a `random` one of them, as in published recipes.
         crop_centers: where a cut has its middle: at a `uniform` voxel, or at one of a class that is
             drawn first (`balanced`), so that rare classes are met as often as others.
         fill: values for fields that the model reads and a scan lacks, in the file's units: all its
@@ -39,16 +46,17 @@ class Pipeline:
     features: FeatureSpec
     augment: Mapping[str, Step | None] = field(default_factory=dict)
     max_points: int | None = None
+    voxel_points: Literal["mean", "random"] = "mean"
     crop_centers: Literal["uniform", "balanced"] = "uniform"
     fill: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.max_points is not None and self.max_points < 1:
             raise ValueError(f"data.max_points must be 1 or more, found {self.max_points}")
-        if self.crop_centers not in ("uniform", "balanced"):
-            raise ValueError(
-                f"data.crop_centers must be uniform or balanced, found {self.crop_centers!r}"
-            )
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                found = getattr(self, name)
+                raise ValueError(f"data.{name} must be {' or '.join(choices)}, found {found!r}")
         self.features.check_fill(self.fill)
 
     @property
@@ -59,7 +67,9 @@ class Pipeline:
     @property
     def augments(self) -> bool:
         """Whether training changes scans at all."""
-        return any(step is not None for step in self.augment.values())
+        return self.voxel_points == "random" or any(
+            step is not None for step in self.augment.values()
+        )
 
     def sample(self, scan: str) -> Sample:
         """Read and prepare a scan as it is."""
@@ -83,7 +93,14 @@ class Pipeline:
         draw = None if another is None else lambda rng: self.dataset.read(another(rng))
         cloud = apply(self.augment, self.dataset.read(scan), rng, draw)
         with _named(scan, cloud):
-            return voxelize(cloud, self.grid_size, self.features, self.labels, self.fill)
+            return voxelize(
+                cloud,
+                self.grid_size,
+                self.features,
+                self.labels,
+                self.fill,
+                rng if self.voxel_points == "random" else None,
+            )
 
     def crop(self, points: PointBatch, max_points: int, rng: np.random.Generator) -> PointBatch:
         """Cut voxels down to `max_points` that lie together, those near a random one."""

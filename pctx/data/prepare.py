@@ -20,7 +20,7 @@ from pctx.data.parcel import pinned
 from pctx.geometry.grid import Voxelization
 from pctx.geometry.grid import voxelize as voxelize_coord
 from pctx.geometry.hierarchy import Hierarchy
-from pctx.geometry.points import PointBatch, PointCloud
+from pctx.geometry.points import PointBatch, PointCloud, all_finite
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -103,10 +103,17 @@ def voxelize(
     features: FeatureSpec,
     labels: LabelSet | None = None,
     fill: Mapping[str, float] | None = None,
+    rng: np.random.Generator | None = None,
 ) -> PointBatch:
-    """Turn a raw cloud into a batch of one cloud of voxels; as `prepare`, but with no way back."""
+    """Turn a raw cloud into a batch of one cloud of voxels; as `prepare`, but with no way back.
+
+    Args:
+        rng: draws a point of each voxel, whose coordinates, features and label stand for it, as in
+            published recipes; None takes the means of all and the commonest label.
+    """
     columns = _columns(cloud, features, labels, fill)
-    return _gather(*columns, np.flatnonzero(cloud.finite), grid_size)[1]
+    rows = None if all_finite(cloud.coord) else np.flatnonzero(cloud.finite)
+    return _gather(*columns, rows, grid_size, rng)[1]
 
 
 def crop(
@@ -163,22 +170,39 @@ def _gather(
     coord: np.ndarray,
     feat: np.ndarray,
     label: np.ndarray | None,
-    rows: np.ndarray,
+    rows: np.ndarray | None,
     grid_size: float,
+    rng: np.random.Generator | None = None,
 ) -> tuple[Voxelization, PointBatch]:
-    if len(rows) < len(coord):
+    if rows is not None and len(rows) < len(coord):
         coord, feat = coord[rows], feat[rows]
         label = None if label is None else label[rows]
     voxels = voxelize_coord(coord, grid_size)
-    voxel, counts = voxels.inverse, voxels.counts
+    if rng is None:
+        voxel, counts = voxels.inverse, voxels.counts
+        coord, feat = _means(coord, voxel, counts), _means(feat, voxel, counts)
+        label = None if label is None else _commonest(label, voxels)
+    else:
+        place = (rng.random(len(voxels)) * voxels.counts).astype(np.int64)  # below the count
+        drawn = voxels.order[voxels.starts[:-1] + place]
+        coord, feat = coord.take(drawn, axis=0), _rows(feat, drawn)
+        label = None if label is None else label[drawn]
     batch = PointBatch(
-        coord=torch.from_numpy(_means(coord, voxel, counts)),
+        coord=torch.from_numpy(coord),
         grid_coord=torch.from_numpy(voxels.grid_coord),
-        feat=torch.from_numpy(_means(feat, voxel, counts)),
+        feat=torch.from_numpy(feat),
         offsets=torch.tensor([0, len(voxels)]),
-        label=None if label is None else torch.from_numpy(_commonest(label, voxels)),
+        label=None if label is None else torch.from_numpy(label),
     )
     return voxels, batch
+
+
+def _rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Take rows of (n, c) whose columns lie one after another in memory: (m, c), its rows so."""
+    taken = np.empty((len(rows), values.shape[1]), dtype=values.dtype)
+    for column, target in zip(values.T, taken.T, strict=True):
+        np.take(column, rows, out=target, mode="clip")  # the other mode copies twice
+    return taken
 
 
 def _means(values: np.ndarray, voxel: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -194,9 +218,11 @@ def _commonest(label: np.ndarray, voxels: Voxelization) -> np.ndarray:
     ordered = label[voxels.order]
     result = ordered[voxels.starts[:-1]]
     # Where a point's label differs from that of the point before it in its voxel, they vote.
-    differs = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    voxel = np.searchsorted(voxels.starts, differs, side="right") - 1
-    mixed = np.unique(voxel[voxels.starts[voxel] < differs])
+    differs = np.empty(len(ordered) + 1, dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=differs[1:-1])
+    differs[voxels.starts] = False
+    voxel = np.searchsorted(voxels.starts, np.flatnonzero(differs), side="right") - 1
+    mixed = np.unique(voxel)
     counts = voxels.counts[mixed]
     group = np.repeat(np.arange(len(mixed)), counts)
     within = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)

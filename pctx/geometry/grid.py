@@ -82,10 +82,10 @@ def voxelize(coord: np.ndarray, grid_size: float) -> Voxelization:
             raise too_wide(extent, widest, "grid_size", float(grid_size), " m")
     bits = [int(extent).bit_length() for extent in high - low]
     cells -= low[:, None]
-    key = cells[0].astype(np.int64)
-    for axis in (1, 2):
-        key <<= bits[axis]
-        key |= cells[axis].astype(np.int64)
+    # Two axes take at most 42 bits, which float64 holds.
+    lower = cells[1] * (1 << bits[2]) + cells[2]
+    key = cells[0].astype(np.int64) << (bits[1] + bits[2])
+    key |= lower.astype(np.int64)
     ascending, rows = stable_sort(torch.from_numpy(key), sum(bits))
     head = np.flatnonzero(changes(ascending).numpy())
     key = ascending.numpy()[head]

@@ -87,10 +87,12 @@ class PointCloud:
     @property
     def finite(self) -> np.ndarray:
         """(n,) bool: points whose three coordinates are finite."""
+        if all_finite(self.coord):
+            return np.ones(len(self), dtype=bool)
         known = np.isfinite(self.coord)
         return known[:, 0] & known[:, 1] & known[:, 2]
 
-    def select(self, index: np.ndarray) -> PointCloud:
+    def select(self, index: np.ndarray | slice) -> PointCloud:
         """Cut every field by an index array, a boolean mask or a slice."""
         cut = {name: _cut(column, index) for name, column in self._columns()}
         extra = {name: cut.pop(f"extra.{name}") for name in self.extra}
@@ -171,6 +173,13 @@ class PointBatch:
             if getattr(self, f.name) is not None
         }
         return replace(self, **moved)
+
+
+def all_finite(values: np.ndarray) -> bool:
+    """Whether no value is infinite or undefined; quickly where that is so."""
+    # What is not finite makes the sum so. Finite values may as well, if they are huge.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
 
 
 def pack(batches: Sequence[PointBatch]) -> PointBatch:

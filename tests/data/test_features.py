@@ -75,6 +75,24 @@ def test_a_missing_field_is_named_with_its_remedy_and_can_be_filled(name):
     assert (spec.extract(bare, {name: 6})[:, 1:] == 3).all()
 
 
+def test_all_missing_fields_are_named_at_once():
+    bare = PointCloud(coord=np.zeros((4, 3), np.float32))
+    spec = FeatureSpec(fields=("height", "color", "intensity", "omega"))
+    with pytest.raises(ValueError) as error:
+        spec.extract(bare, {"intensity": 0})
+    assert str(error.value) == (
+        "the model reads color and omega, which the cloud does not have; give values for them "
+        "(--fill color=0 --fill omega=0; in a configuration data.fill='{color: 0, omega: 0}'), or "
+        "train without them"
+    )
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_clouds_of_no_and_one_point_have_features(n):
+    cloud = full_cloud().select(slice(0, n))
+    assert FeatureSpec(fields=EVERY).extract(cloud).shape == (n, 23)
+
+
 def test_a_fill_does_not_replace_what_is_there():
     cloud = full_cloud()
     spec = FeatureSpec(fields=("intensity",))

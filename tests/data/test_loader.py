@@ -9,7 +9,7 @@ from pctx.data.features import FeatureSpec
 from pctx.data.labels import Card, LabelSet
 from pctx.data.loader import count_voxels, evaluation_loader, training_loader
 from pctx.data.pipeline import Pipeline
-from pctx.data.prepare import crop, prepare
+from pctx.data.prepare import crop, prepare, voxelize
 from pctx.data.transforms import Rotate
 from pctx.geometry.hierarchy import serial_hierarchy
 from pctx.geometry.points import PointCloud
@@ -249,6 +249,53 @@ def test_a_voxel_has_the_means_and_the_commonest_label_of_its_points():
     torch.testing.assert_close(points.coord[0], torch.tensor([0.2, 0.0, 0.1]))
     # Most votes win, an ignored point has none, a tie goes to the lowest class.
     assert points.label.tolist() == [1, -1, 0]
+
+
+def test_a_random_point_of_each_voxel_may_stand_for_it():
+    cloud = replace(random_cloud(0, 3000), intensity=np.arange(3000, dtype=np.float32))
+    features = FeatureSpec(fields=("intensity", "sensor_coord"))
+    whole = voxelize(cloud, 2.0, features, LABELS)
+    drawn = [voxelize(cloud, 2.0, features, LABELS, None, np.random.default_rng(i)) for i in (0, 1)]
+    for points in drawn:
+        assert points.grid_coord.equal(whole.grid_coord)
+        row = points.feat[:, 0].long().numpy()
+        np.testing.assert_array_equal(points.coord.numpy(), cloud.coord[row])
+        np.testing.assert_array_equal(points.feat[:, 1:].numpy(), cloud.coord[row])
+        np.testing.assert_array_equal(points.label.numpy(), LABELS.encode(cloud.label[row]))
+        np.testing.assert_array_equal(np.floor(points.coord.numpy() / 2), points.grid_coord)
+    # Of 24 points a voxel, any may be drawn.
+    assert (drawn[0].coord != drawn[1].coord).any(1).float().mean() > 0.8
+
+
+def test_points_that_are_not_finite_are_never_drawn():
+    coord = random_cloud(0).coord.copy()
+    coord[::3] = np.nan
+    cloud = PointCloud(coord=coord, label=random_cloud(0).label)
+    points = voxelize(cloud, 1.0, FEATURES, LABELS, None, np.random.default_rng(0))
+    assert points.coord.isfinite().all()
+    assert points.grid_coord.equal(voxelize(cloud, 1.0, FEATURES, LABELS).grid_coord)
+
+
+def test_random_points_are_drawn_anew_each_time(pipeline):
+    made = replace(pipeline, augment={}, voxel_points="random", max_points=None, grid_size=3.0)
+    loader = training_loader(made, ["0"], num_samples=4)
+    assert len({tuple(batch.points.coord.flatten().tolist()) for batch in loader}) == 4
+
+
+@pytest.mark.parametrize(("name", "value"), [("voxel_points", "first"), ("crop_centers", "rare")])
+def test_a_choice_that_is_none_is_refused(pipeline, name, value):
+    with pytest.raises(ValueError, match=f"data.{name} must be .* or .*, found '{value}'"):
+        replace(pipeline, **{name: value})
+
+
+def test_a_field_that_no_scan_has_is_filled_or_named(pipeline):
+    spec = FeatureSpec(fields=("height", "intensity", "omega"))
+    with pytest.raises(ValueError, match=r"0: the model reads intensity and omega.*data.fill="):
+        replace(pipeline, features=spec).training_points("0", np.random.default_rng(0))
+    filled = replace(pipeline, features=spec, fill={"intensity": 3, "omega": -1})
+    assert filled.sample("0").points.feat[:, 1:].unique(dim=0).tolist() == [[3, -1]]
+    with pytest.raises(ValueError, match="fill names color"):
+        replace(pipeline, fill={"color": 1})
 
 
 def test_a_scan_that_is_not_augmented_is_read_once(pipeline):

@@ -20,7 +20,7 @@ from pctx.data.transforms.arguments import (
     check_share,
     is_list,
 )
-from pctx.geometry.points import PointCloud
+from pctx.geometry.points import PointCloud, all_finite
 
 Axis = Literal["x", "y", "z"]
 
@@ -152,12 +152,14 @@ class Flip:
 
     def __call__(self, cloud: PointCloud, rng: np.random.Generator) -> PointCloud:
         """Mirror coordinates and normals."""
-        signs = np.ones(3, dtype=np.float32)
+        coord = cloud.coord.copy()
+        normal = None if cloud.normal is None else cloud.normal.copy()
         for axis in self.axes:
             if rng.random() < self.probability:
-                signs["xyz".index(axis)] = -1
-        normal = None if cloud.normal is None else cloud.normal * signs
-        return replace(moved(cloud, cloud.coord * signs), normal=normal)
+                # Column by column: over the rows of a narrow array numpy is many times slower.
+                for vectors in (coord,) if normal is None else (coord, normal):
+                    vectors[:, "xyz".index(axis)] *= -1
+        return replace(moved(cloud, coord), normal=normal)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +229,7 @@ def rotation(angle: float, axis: int) -> np.ndarray:
 
 def moved(cloud: PointCloud, coord: np.ndarray) -> PointCloud:
     """Give finite points new coordinates (n, 3) float32; the others keep what they have."""
-    if not np.isfinite(cloud.coord).all():
+    if not all_finite(cloud.coord):
         coord = np.where(cloud.finite[:, None], coord, cloud.coord)
     return replace(cloud, coord=coord)
 
@@ -235,7 +237,7 @@ def moved(cloud: PointCloud, coord: np.ndarray) -> PointCloud:
 def extent(cloud: PointCloud) -> tuple[np.ndarray, np.ndarray]:
     """Give the lowest and highest coordinates (3,) float64 of the finite points; 0 without any."""
     coord = cloud.coord
-    if not np.isfinite(coord).all():
+    if not all_finite(coord):
         coord = coord[cloud.finite]
     if not len(coord):
         return np.zeros(3), np.zeros(3)

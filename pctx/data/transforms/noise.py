@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import torch
+from scipy.special import ndtri
 from torch.nn.functional import grid_sample
 
 from pctx.data.transforms.arguments import (
@@ -37,10 +39,23 @@ class Jitter:
 
     def __call__(self, cloud: PointCloud, rng: np.random.Generator) -> PointCloud:
         """Move every point by its own noise."""
-        noise = rng.standard_normal(cloud.coord.shape, dtype=np.float32)
-        noise *= np.float32(self.sigma)
-        limit = np.float32(self.clip)
-        return moved(cloud, cloud.coord + np.minimum(np.maximum(noise, -limit), limit))
+        table = (_quantiles() * self.sigma).clip(-self.clip, self.clip).astype(np.float32)
+        words = rng.integers(
+            2**64 - 1, size=cloud.coord.size // 4 + 1, dtype=np.uint64, endpoint=True
+        )
+        drawn = words.view(np.uint16)[: cloud.coord.size]
+        noise = table.take(drawn, mode="clip")  # the other mode copies twice
+        noise += cloud.coord.reshape(-1)
+        return moved(cloud, noise.reshape(cloud.coord.shape))
+
+
+@cache
+def _quantiles() -> np.ndarray:
+    """Give numbers (65536,) of which each, equally likely, makes a normal distribution.
+
+    Two random bytes a number, looked up, take a fifth of the time of a normal generator.
+    """
+    return ndtri((np.arange(1 << 16) + 0.5) / (1 << 16))
 
 
 @dataclass(frozen=True, kw_only=True)
