@@ -61,6 +61,7 @@ def fit(config: Any, run: Path) -> Scores:
     from omegaconf import OmegaConf
 
     from pctx import checkpoint as checkpoints
+    from pctx.data.ranges import measure_ranges
     from pctx.engine.callbacks import Freeze, SaveModel
     from pctx.engine.datamodule import ScanDataModule
     from pctx.engine.losses import weigh_classes
@@ -106,7 +107,7 @@ def fit(config: Any, run: Path) -> Scores:
         backbone=backbone,
         arguments=arguments,
         labels=pipeline.labels,
-        features=pipeline.features,
+        features=measure_ranges(pipeline.features, pipeline.dataset),
         grid_size=data.grid_size,
         weights={},
     )

@@ -36,11 +36,13 @@ class FeatureSpec:
     Attributes:
         scales: divisors by field name; 1 where not named. Those of other fields stay unused.
         centers: subtracted before, by field name; 0 where not named.
+        ranges: what was seen in training, by field name: see `pctx.data.ranges`. Not used here.
     """
 
     fields: tuple[str, ...]
     scales: Mapping[str, float] = field(default_factory=dict)
     centers: Mapping[str, float] = field(default_factory=dict)
+    ranges: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.fields:
@@ -84,7 +86,12 @@ class FeatureSpec:
     def missing(self, cloud: PointCloud) -> list[str]:
         """Name the fields that a cloud lacks."""
         rows = cloud.select(slice(0))
-        return [name for name in self.fields if _read(rows, name) is None]
+        return [name for name in self.fields if self.read(rows, name) is None]
+
+    def read(self, cloud: PointCloud, name: str) -> np.ndarray | None:
+        """Give the raw values of a field, (n,) or (n, channels); None where a cloud lacks it."""
+        values = _FIELDS[name](cloud) if name in _FIELDS else cloud.extra.get(name)
+        return None if values is None else np.asarray(values)
 
     def extract(
         self,
@@ -107,7 +114,7 @@ class FeatureSpec:
             ValueError: the cloud lacks a field that `fill` does not name.
         """
         fill = fill or {}
-        found = {name: _read(cloud, name) for name in self.fields}
+        found = {name: self.read(cloud, name) for name in self.fields}
         if middle is not None and "coord" in found:
             found["coord"] = cloud.coord - middle
         missing = [name for name in self.fields if found[name] is None and name not in fill]
@@ -138,17 +145,18 @@ class FeatureSpec:
             for numbers in (self.scales, self.centers)
         )
         given = {"centers": centers} if centers else {}  # older versions know none
+        if self.ranges:
+            given["ranges"] = {name: float(value) for name, value in self.ranges.items()}
         return {"fields": list(self.fields), "scales": scales, **given}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FeatureSpec:
         """Read the form that `to_dict` gives."""
-        scales, centers = (
-            {str(k): float(v) for k, v in (data.get(key) or {}).items()}
-            for key in ("scales", "centers")
-        )
-        fields = tuple(str(name) for name in data["fields"])
-        return cls(fields=fields, scales=scales, centers=centers)
+        numbers = {
+            key: {str(k): float(v) for k, v in (data.get(key) or {}).items()}
+            for key in ("scales", "centers", "ranges")
+        }
+        return cls(fields=tuple(str(name) for name in data["fields"]), **numbers)
 
 
 def height_above_ground(coord: np.ndarray) -> np.ndarray:
@@ -245,12 +253,6 @@ def _centred(cloud: PointCloud) -> np.ndarray:
     middle = np.array([(low[0] + high[0]) / 2, (low[1] + high[1]) / 2, low[2]], dtype=np.float32)
     axes -= middle[:, None]
     return axes.T
-
-
-def _read(cloud: PointCloud, name: str) -> np.ndarray | None:
-    """Give the raw values of a field, or None."""
-    values = _FIELDS[name](cloud) if name in _FIELDS else cloud.extra.get(name)
-    return None if values is None else np.asarray(values)
 
 
 def _lacking(names: Sequence[str]) -> str:

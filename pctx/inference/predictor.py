@@ -18,6 +18,7 @@ from pctx.checkpoint import Checkpoint, load_checkpoint
 from pctx.data.labels import IGNORE_INDEX
 from pctx.data.prediction import Prediction
 from pctx.data.prepare import prepare_rows
+from pctx.data.ranges import unlike
 from pctx.data.scenes import CloudScene, Scene
 from pctx.data.tiling import Box, Limits
 from pctx.geometry.points import PointBatch, PointCloud
@@ -111,6 +112,7 @@ class Predictor:
         self.tile, self.fill, self.features, self.memory = tile, fill, features, memory
         self.vote, self.min_confidence, self.skip = vote, min_confidence, tuple(skip)
         self.views = make_views(views, vary)
+        self._told: set[str] = set()
         self.overlap = OVERLAP * self.checkpoint.grid_size if overlap is None else overlap
 
     def __call__(self, cloud: PointCloud, progress: Progress | None = None) -> Prediction:
@@ -231,6 +233,7 @@ class Predictor:
     def _label_box(self, scene: Scene, box: Box) -> BoxResult:
         sight = box.widened(self.overlap)
         cloud, points = scene.load(sight.widened(self.checkpoint.features.reach))
+        self._compare(cloud)
         rows = np.flatnonzero(sight.holds(cloud.coord))
         weight = box.weight(cloud.coord[rows], self.overlap / 2)
         mine, weight = rows[weight > 0], weight[weight > 0]
@@ -253,6 +256,13 @@ class Predictor:
             features=None if features is None else features / count,
             core=int(box.holds(cloud.coord[mine]).sum()),
         )
+
+    def _compare(self, cloud: PointCloud) -> None:
+        """Tell of fields that are far larger or smaller than in training, of each once."""
+        for name, sentence in unlike(self.checkpoint.features, cloud).items():
+            if name not in self._told:
+                self._told.add(name)
+                log.warning("%s", sentence)
 
     @torch.inference_mode()
     def _look(
