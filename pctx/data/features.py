@@ -164,13 +164,11 @@ def height_above_ground(coord: np.ndarray) -> np.ndarray:
 
     Cells are squares of 4 m in x and y. Non-finite points get 0.
     """
-    height = np.zeros(len(coord), dtype=np.float32)
-    finite = np.isfinite(coord).all(axis=1)
-    if not finite.any():
-        return height
-    cell = np.floor(coord[finite, :2].astype(np.float64) / GROUND_CELL)
-    cells = _cells(cell)
-    z = coord[finite, 2]
+    known, axes = _finite_axes(coord)
+    if not axes.size:
+        return np.zeros(len(coord), dtype=np.float32)
+    cells = _cells(np.floor(axes[:2].astype(np.float64) / GROUND_CELL))
+    z = axes[2]
     lowest = np.minimum.reduceat(z[cells.order], cells.starts[:-1])
     # Cells by sorted key, so that one far stray point costs nothing.
     key = cells.grid_coord[:, 0] * 2**32 + cells.grid_coord[:, 1]
@@ -181,8 +179,7 @@ def height_above_ground(coord: np.ndarray) -> np.ndarray:
             place = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
             here = key[place] == wanted
             around[here] = np.minimum(around[here], lowest[place[here]])
-    height[finite] = z - around[cells.inverse]
-    return height
+    return _spread([z - around[cells.inverse]], known)[:, 0]
 
 
 def local_shape(coord: np.ndarray) -> np.ndarray:
@@ -194,12 +191,11 @@ def local_shape(coord: np.ndarray) -> np.ndarray:
     that are not finite, get zeros. (Demantke et al., Dimensionality based scale selection in 3D
     lidar point clouds, 2011.)
     """
-    shape = np.zeros((len(coord), 5), dtype=np.float32)
-    finite = np.isfinite(coord).all(axis=1)
-    if not finite.any():
-        return shape
-    xyz = coord[finite].T.astype(np.float64, order="C")  # (3, n)
-    cells = _cells(np.floor(xyz.T / SHAPE_CELL))
+    known, axes = _finite_axes(coord)
+    if not axes.size:
+        return np.zeros((len(coord), 5), dtype=np.float32)
+    xyz = axes.astype(np.float64)
+    cells = _cells(np.floor(xyz / SHAPE_CELL))
     cell_of, count = cells.inverse, cells.counts
     covariance = np.empty((len(count), 3, 3))
     for axis in xyz:
@@ -208,11 +204,28 @@ def local_shape(coord: np.ndarray) -> np.ndarray:
         for j in range(i + 1):
             products = np.bincount(cell_of, weights=xyz[i] * xyz[j])
             covariance[:, i, j] = covariance[:, j, i] = products / count
-    described = np.zeros((len(count), 5), dtype=np.float32)
+    described = np.zeros((5, len(count)), dtype=np.float32)
     full = count >= MIN_SHAPE_POINTS
-    described[full] = _describe(covariance[full])
-    shape[finite] = described[cell_of]
-    return shape
+    described[:, full] = _describe(covariance[full]).T
+    return _spread([column.take(cell_of) for column in described], known)
+
+
+def _finite_axes(coord: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
+    """Give the finite points (3, m), and which of all they are: None where all are.
+
+    Axis by axis in memory: over the rows of a narrow array numpy is many times slower.
+    """
+    known = None if all_finite(coord) else np.isfinite(coord).all(axis=1)
+    return known, np.ascontiguousarray((coord if known is None else coord[known]).T)
+
+
+def _spread(columns: Sequence[np.ndarray], known: np.ndarray | None) -> np.ndarray:
+    """Give every point its row (n, c) of columns of the finite ones; the others have zeros."""
+    if known is None:
+        return np.stack(columns).T
+    values = np.zeros((len(columns), len(known)), dtype=np.float32)
+    values[:, known] = columns
+    return values.T
 
 
 def _describe(covariance: np.ndarray) -> np.ndarray:
@@ -231,28 +244,28 @@ def _describe(covariance: np.ndarray) -> np.ndarray:
 
 
 def _cells(cell: np.ndarray) -> Voxelization:
-    """Group points by their cells' numbers (n, 2) or (n, 3), whole float64 ones.
+    """Group points by their cells' numbers (2, n) or (3, n), whole float64 ones.
 
     Where an axis takes more than 21 bits, cells further than 2**20 from the middle one count as
     that far away.
     """
-    if np.ptp(cell, axis=0).max() >= 1 << MAX_DEPTH:
+    if np.ptp(cell, axis=1).max() >= 1 << MAX_DEPTH:
         reach = (1 << (MAX_DEPTH - 1)) - 1
-        middle = np.median(cell, axis=0).round()
+        middle = np.median(cell, axis=1, keepdims=True).round()
         cell = cell.clip(middle - reach, middle + reach)
-    return voxelize(cell if cell.shape[1] == 3 else np.pad(cell, ((0, 0), (0, 1))), 1.0)
+    flat = np.zeros((3 - len(cell), cell.shape[1]))
+    return voxelize(np.concatenate([cell, flat]).T, 1.0)
 
 
 def _centred(cloud: PointCloud) -> np.ndarray:
-    known = cloud.finite
-    axes = cloud.coord.T.copy()  # (3, n)
-    if not known.any():
+    known, finite = _finite_axes(cloud.coord)
+    if not finite.size:
         return np.zeros_like(cloud.coord)
-    finite = axes if known.all() else axes[:, known]
     low, high = finite.min(axis=1), finite.max(axis=1)
     middle = np.array([(low[0] + high[0]) / 2, (low[1] + high[1]) / 2, low[2]], dtype=np.float32)
-    axes -= middle[:, None]
-    return axes.T
+    if known is None:
+        return (finite - middle[:, None]).T
+    return cloud.coord - middle
 
 
 def _lacking(names: Sequence[str]) -> str:
