@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pctx.data.features import FeatureSpec, height_above_ground, local_shape
+from pctx.data.features import FeatureSpec
+from pctx.data.surroundings import height_above_ground, local_shape
 from pctx.geometry.points import PointCloud
 
 
