@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,11 +55,11 @@ class Sender:
     """
 
     def __init__(self) -> None:
-        self._files: dict[int, str] = {}  # and a name that no other file has
+        self._files: list[_File] = []
 
     def __del__(self) -> None:
         for file in self._files:
-            os.close(file)
+            os.close(file.number)
 
     def pack(self, value: object) -> Parcel:
         """Copy a value's tensors into a file in memory, the rest into a pickle."""
@@ -66,24 +67,36 @@ class Sender:
         dismantler = _Dismantler(frame)
         dismantler.dump(value)
         file = self._free_file()
-        size = os.fstat(file).st_size
-        if size < dismantler.end:
+        if len(file.shared) < dismantler.end:
             size = dismantler.end * 5 // 4  # seldom to be mapped anew
-            os.truncate(file, size)
+            os.truncate(file.number, size)
+            file.shared = mmap.mmap(file.number, size)
+        block = np.frombuffer(file.shared, dtype=np.uint8)
         for tensor, start in dismantler.tensors:
-            os.pwrite(file, memoryview(_bytes(tensor).numpy()), start)
-        os.pwrite(file, bytes([_FULL]), 0)
-        path = f"/proc/{os.getpid()}/fd/{file}"
-        return Parcel(frame.getvalue(), path, self._files[file], size)
+            flat = _bytes(tensor).numpy()
+            block[start : start + len(flat)] = flat
+        block[0] = _FULL
+        path = f"/proc/{os.getpid()}/fd/{file.number}"
+        return Parcel(frame.getvalue(), path, file.name, len(block))
 
-    def _free_file(self) -> int:
+    def _free_file(self) -> _File:
         for file in self._files:
-            if os.pread(file, 1, 0) == bytes([_FREE]):
+            if file.shared[0] == _FREE:
                 return file
         name = secrets.token_hex(8)
-        file = os.memfd_create(name)
-        self._files[file] = name
-        return file
+        number = os.memfd_create(name)
+        os.truncate(number, _LINE)
+        self._files.append(_File(number, name, mmap.mmap(number, _LINE)))
+        return self._files[-1]
+
+
+@dataclass
+class _File:
+    """A file in memory, a name that no other has, and what is mapped of it."""
+
+    number: int
+    name: str
+    shared: mmap.mmap
 
 
 def can_send() -> bool:

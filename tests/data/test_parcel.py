@@ -95,7 +95,7 @@ def test_what_needs_a_gradient_arrives_with_all_that_was_computed_of_it():
 def test_files_end_with_their_sender():
     sender = Sender()
     sent(sender, value())
-    files = list(sender._files)
+    files = [file.number for file in sender._files]
     del sender
     gc.collect()
     for file in files:
