@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pctx.cli import benchmark_conv, benchmark_loader
+from pctx.cli import benchmark_conv, benchmark_loader, benchmark_predict
 from pctx.cli.config import pick_device
 from pctx.cli.records import FACTS, check_records, facts
 from pctx.cli.subjects import (
@@ -59,10 +59,15 @@ pctx benchmark plan file=scan.laz grid_size=0.05 csv=bench.csv
 
 KEYS_ONLY = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-_SUBJECTS = (benchmark_conv, benchmark_loader)
+_SUBJECTS = (benchmark_conv, benchmark_loader, benchmark_predict)
 
 app = typer.Typer(
-    epilog="\n".join([EXAMPLES, *(part.EXAMPLES.partition("\n")[2] for part in _SUBJECTS)])
+    epilog="\n".join(
+        [
+            EXAMPLES,
+            *(part.EXAMPLES.partition("\n")[2] for part in _SUBJECTS),
+        ]
+    )
 )
 
 _WORK: Mapping[str, str] = MappingProxyType(
@@ -200,3 +205,9 @@ app.command(
     context_settings=KEYS_ONLY,
     options_metavar="[KEY=VALUE]",
 )(benchmark_loader.loader)
+app.command(
+    epilog=f"Keys:\n\n{describe_keys(benchmark_predict.PredictConfig)}\n\n"
+    f"{benchmark_predict.EXAMPLES}",
+    context_settings=KEYS_ONLY,
+    options_metavar="[KEY=VALUE]",
+)(benchmark_predict.predict)
