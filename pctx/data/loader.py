@@ -26,10 +26,9 @@ from pctx.geometry.points import PointBatch, pack
 MAX_KEPT = 200
 """Prepared scans that a loader process keeps: half a gigabyte of 64-beam scans."""
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Options of glibc's mallopt."""
-_KEPT_BYTES = 1 << 30
-"""Memory that a worker keeps where it is free, and below which an array comes from it."""
+_MALLOC = ((-1, 1 << 30), (-3, 1 << 25))
+"""Options of glibc's mallopt: a worker keeps up to 1 GB that is free (M_TRIM_THRESHOLD), and arrays
+below 32 MB, the most that it takes, come from there (M_MMAP_THRESHOLD)."""
 
 _CLOUDS, _PLANS = 1, 2
 """Streams of random numbers, so that none is drawn twice."""
@@ -196,7 +195,7 @@ def _begin(_: int) -> None:
     assert info is not None
     if platform.libc_ver()[0] == "glibc":
         # Arrays of a scan are large: each would get new pages, and give them back a moment later.
-        for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
-            ctypes.CDLL(None).mallopt(option, _KEPT_BYTES)
+        for option, value in _MALLOC:
+            ctypes.CDLL(None).mallopt(option, value)
     if can_send() and isinstance(info.dataset, TrainingSet | EvaluationSet):
         info.dataset.sender = Sender()
