@@ -87,6 +87,9 @@ def main() -> None:
     # Threads that spin while they wait stall each other where another program is busy: a training
     # step was seen to take 17 to 50 s instead of 2. Read by OpenMP when torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    # oneDNN keeps what it compiled for each number of rows, which is another for each cloud: half a
+    # megabyte for each of the last 1024. Read by it when it first runs.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     debug = os.environ.get("PCTX_DEBUG") == "1"
     if not debug:
         warnings.simplefilter("ignore")

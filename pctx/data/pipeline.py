@@ -13,7 +13,7 @@ import numpy as np
 from pctx.data.dataset import ScanDataset
 from pctx.data.features import FeatureSpec
 from pctx.data.labels import LabelSet
-from pctx.data.prepare import Sample, crop, prepare, voxelize
+from pctx.data.prepare import OFF_FACE, Sample, crop, prepare, voxelize
 from pctx.data.transforms.protocol import Step, apply
 from pctx.geometry.grid import voxelize as voxelize_coord
 from pctx.geometry.points import PointBatch, PointCloud
@@ -110,7 +110,7 @@ class Pipeline:
         """Count the voxels of a scan as it is."""
         cloud = self.dataset.read(scan)
         with _named(scan, cloud):
-            return len(voxelize_coord(cloud.coord[cloud.finite], self.grid_size))
+            return len(voxelize_coord(cloud.coord[cloud.finite] + OFF_FACE, self.grid_size))
 
 
 @contextmanager

@@ -90,7 +90,7 @@ class CloudScene:
     def load(self, box: Box) -> tuple[PointCloud, np.ndarray]:
         """Give the points in a box, in their order, and their rows."""
         rows = self.rows
-        if np.isfinite([box.low, box.high]).any():
+        if box.has_faces:
             cells, order = self._sort()
             ranges = list(cells.runs(cells.touching(box)))
             picked = [order[start:stop] for start, stop in ranges]

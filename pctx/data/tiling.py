@@ -32,6 +32,11 @@ class Box:
         """Give the box that has no faces."""
         return cls(low=np.full(3, -np.inf), high=np.full(3, np.inf))
 
+    @property
+    def has_faces(self) -> bool:
+        """Whether something was cut."""
+        return bool(np.isfinite([self.low, self.high]).any())
+
     def widened(self, by: float | np.ndarray) -> Box:
         """Move all faces outwards by so many metres, one number or one an axis."""
         return Box(low=self.low - by, high=self.high + by)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import re
 from pathlib import Path
 
@@ -83,6 +85,17 @@ def voxel_bytes(channels: int) -> int:
     is the one that takes more than is said here.
     """
     return 3000 + 50 * channels
+
+
+def give_back_memory(device: torch.device) -> None:
+    """Return what was freed to the system or the device's driver: tiles leave it in pieces.
+
+    Without it a process that had worked on 45 tiles had grown by 2 GiB.
+    """
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

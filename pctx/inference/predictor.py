@@ -22,7 +22,12 @@ from pctx.data.ranges import unlike
 from pctx.data.scenes import CloudScene, Scene
 from pctx.data.tiling import Box, Limits
 from pctx.geometry.points import PointBatch, PointCloud
-from pctx.inference.memory import available_memory, is_out_of_memory, tile_limits
+from pctx.inference.memory import (
+    available_memory,
+    give_back_memory,
+    is_out_of_memory,
+    tile_limits,
+)
 from pctx.inference.views import CHANGES, View, make_views
 
 log = logging.getLogger(__name__)
@@ -195,7 +200,8 @@ class Predictor:
                         f"(now {self.overlap:g} m), or another device"
                     ) from error
                 log.info("memory ran out: the tile is halved")
-                _release(self.device)
+            if parts or box.has_faces:
+                give_back_memory(self.device)
             pending += reversed(parts)
 
     def conclude(
@@ -334,11 +340,6 @@ def _nearest_mean(values: np.ndarray, voxels: Tensor, coord: np.ndarray, k: int)
     for column in nearest.T[1:]:
         total = total + values[column]
     return total / np.float32(nearest.shape[1])
-
-
-def _release(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
 
 
 def _entropy(probability: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from pctx.data.features import FeatureSpec
 from pctx.data.labels import Card, LabelSet
 from pctx.data.loader import count_voxels, evaluation_loader, training_loader
 from pctx.data.pipeline import Pipeline
-from pctx.data.prepare import crop, prepare, voxelize
+from pctx.data.prepare import OFF_FACE, crop, prepare, voxelize
 from pctx.data.transforms import Rotate
 from pctx.geometry.hierarchy import serial_hierarchy
 from pctx.geometry.points import PointCloud
@@ -49,7 +49,7 @@ def pipeline():
 def test_every_raw_point_finds_its_voxel_and_its_label():
     cloud = random_cloud(0, 3000)
     sample = prepare(cloud, grid_size=1.0, features=FEATURES, labels=LABELS)
-    voxel = np.floor(cloud.coord).astype(int)
+    voxel = np.floor(cloud.coord + OFF_FACE).astype(int)
     voxel -= voxel.min(axis=0)
     np.testing.assert_array_equal(sample.points.grid_coord[sample.inverse].numpy(), voxel)
     spread = sample.spread(torch.arange(len(sample.points)))
@@ -262,7 +262,8 @@ def test_a_random_point_of_each_voxel_may_stand_for_it():
         np.testing.assert_array_equal(points.coord.numpy(), cloud.coord[row])
         np.testing.assert_array_equal(points.feat[:, 1:].numpy(), cloud.coord[row])
         np.testing.assert_array_equal(points.label.numpy(), LABELS.encode(cloud.label[row]))
-        np.testing.assert_array_equal(np.floor(points.coord.numpy() / 2), points.grid_coord)
+        voxel = np.floor((points.coord.numpy() + OFF_FACE) / 2)
+        np.testing.assert_array_equal(voxel, points.grid_coord)
     # Of 24 points a voxel, any may be drawn.
     assert (drawn[0].coord != drawn[1].coord).any(1).float().mean() > 0.8
 

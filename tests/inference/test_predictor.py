@@ -235,6 +235,28 @@ def test_a_tile_that_memory_does_not_hold_is_halved(predictor, monkeypatch):
         careful(toy_cloud(100, extent=3))
 
 
+def test_a_full_voxel_costs_no_more_passes_and_no_more_voxels(predictor, monkeypatch):
+    spread = toy_cloud(5000, extent=40)
+    full = replace(
+        spread,
+        coord=np.concatenate(
+            [spread.coord[:2500], spread.coord[:1] + np.zeros((2500, 1), np.float32)]
+        ),
+    )
+    watched = Predictor(predictor.checkpoint)
+    features, sizes = watched.model.features, []
+
+    def counted(points, hierarchy):
+        sizes.append(len(points))
+        return features(points, hierarchy)
+
+    monkeypatch.setattr(watched.model, "features", counted)
+    watched(full)
+    watched(spread)
+    assert len(sizes) == 2
+    assert sizes[0] < sizes[1]
+
+
 def test_other_failures_are_not_taken_for_lack_of_memory(predictor, monkeypatch):
     broken = Predictor(predictor.checkpoint)
 
@@ -261,14 +283,13 @@ def test_features_of_tiles_are_those_of_the_whole_cloud(fields):
         np.testing.assert_allclose(feat[core], expected[rows[core]], atol=1e-4)
 
 
-def test_a_shift_of_the_whole_cloud_changes_few_labels(predictor):
+def test_a_shift_of_the_whole_cloud_changes_no_label(predictor):
+    """Of a survey in whole centimetres, where many points lie in faces of voxels."""
     cloud = toy_cloud(20_000, extent=40)
-    far = PointCloud.from_xyz(cloud.xyz + np.array([1000, 2000, 50]))
-    prediction = predictor(cloud)
-    same = predictor(far).label == prediction.label
-    # A float32 of 2000 m moves some points to the next voxel; weights at random are seldom sure.
-    assert same.mean() >= 0.99
-    assert same[prediction.margin > 0.1].mean() >= 0.999
+    xyz = np.round(cloud.xyz, 2)
+    assert (xyz % 0.5 == 0).any(axis=1).mean() > 0.04
+    near, far = (PointCloud.from_xyz(xyz + shift) for shift in (0, np.array([1000, 2000, 50])))
+    assert (predictor(far).label == predictor(near).label).mean() >= 0.999
 
 
 def test_a_missing_channel_is_named_and_can_be_filled():
