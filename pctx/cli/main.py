@@ -87,8 +87,8 @@ def main() -> None:
     # Threads that spin while they wait stall each other where another program is busy: a training
     # step was seen to take 17 to 50 s instead of 2. Read by OpenMP when torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    # oneDNN and torch's side of it keep what they compiled for each number of rows, which is another
-    # for each cloud: half a megabyte for each of the last 1024. Read when they first run.
+    # oneDNN and torch's side of it keep what they compiled for each number of rows, another one for
+    # each cloud: half a megabyte for each of the last 1024. Read when they first run.
     for cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(cache, "64")
     debug = os.environ.get("PCTX_DEBUG") == "1"
