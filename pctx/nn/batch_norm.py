@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-ROWS_AT_ONCE = 8192
+ROWS_AT_ONCE = 1024
 """Rows whose moments are summed in one go on the CPU: over a million, torch's sums lose two
 digits."""
 
