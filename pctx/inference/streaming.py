@@ -206,8 +206,11 @@ class _Run:
         path = self.work / what
         if not path.exists():
             return set()
-        # A line that a kill cut short has no end, and does not count.
-        return {int(line) for line in path.read_text().splitlines(keepends=True) if "\n" in line}
+        text = path.read_text()
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:  # a kill cut the last line short
+            path.write_text(whole)
+        return {int(line) for line in whole.split()}
 
     def _note(self, what: str, number: int) -> None:
         with (self.work / what).open("a") as stream:

@@ -67,17 +67,15 @@ def test_unsure_points_get_the_unlabeled_code_and_skipped_ones_keep_theirs(pctx,
     assert 0 < (label[cloud.label != 6] == LABELS.unlabeled).sum() < len(cloud)
 
 
-def test_a_file_too_large_for_memory_is_streamed_to_the_same_labels(
-    pctx, model, tmp_path, caplog
-):
-    # 40,000 points need some 17 MB as a whole.
-    cloud = toy_cloud(40_000, extent=60)
+def test_a_file_too_large_for_memory_is_streamed_to_the_same_labels(pctx, model, tmp_path, caplog):
+    # 10,000 points need some 4 MB as a whole.
+    cloud = toy_cloud(10_000, extent=30)
     write(tmp_path / "scan.laz", cloud)
-    flags = ("--overlap", "5", "--memory", "20M")
+    flags = ("--overlap", "5", "--memory", "6M")
     caplog.set_level("INFO")
     assert pctx("predict", model, "scan.laz", "-o", "out.laz", *flags)[0] == 0
     assert "sorting its points by place" in caplog.text
-    whole = Predictor(model, overlap=5.0, memory=20 << 20)(read(tmp_path / "scan.laz"))
+    whole = Predictor(model, overlap=5.0, memory=6 << 20)(read(tmp_path / "scan.laz"))
     assert (read(tmp_path / "out.laz").label == whole.raw).mean() > 0.99
     assert not list(tmp_path.glob(".*"))
 

@@ -111,14 +111,25 @@ def test_a_killed_run_goes_on_where_it_stopped(checkpoint, scan, tmp_path, monke
             assert not target.exists()
         return len(seen)
 
-    passes = [run(4), run(3), run(100)]
+    passes = [run(4)]
+    notes = tmp_path / ".out.laz.work/labelled"
+    notes.write_text(notes.read_text() + "8")  # the kill came within a line
+    passes += [run(3), run(100)]
     assert passes == [4, 3, 2]
     assert target.read_bytes() == (tmp_path / "once.laz").read_bytes()
 
 
 def test_a_run_does_not_go_on_with_what_another_left(checkpoint, scan, tmp_path, monkeypatch):
     predictor = Predictor(checkpoint, tile=20.0)
-    monkeypatch.setattr(predictor, "label_boxes", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    label_boxes, seen = predictor.label_boxes, []
+
+    def some(scene, boxes):
+        seen.append(boxes)
+        if len(seen) > 4:
+            raise OSError("full")
+        return label_boxes(scene, boxes)
+
+    monkeypatch.setattr(predictor, "label_boxes", some)
     with pytest.raises(OSError, match="full"):
         label_las(predictor, scan, tmp_path / "out.laz")
     other = Predictor(toy_checkpoint(fields=("height", "intensity", "shape"), seed=5), tile=20.0)
@@ -131,11 +142,11 @@ def test_a_kill_at_any_write_leaves_a_run_that_ends_the_same(checkpoint, scan, t
     predictor = Predictor(checkpoint, tile=30.0, overlap=8.0)
     label_las(predictor, scan, tmp_path / "once.laz")
     work = tmp_path / ".out.laz.work"
-    # The points are sorted only in part, and a note is cut in the middle of its line.
+    # The points are sorted only in part.
     work.mkdir()
     (work / "manifest.json").write_text("{")
     (work / "points.bin").write_bytes(b"\0" * 100)
-    (work / "labelled").write_text("0\n1")
+    (work / "labelled").write_text("0\n")
     label_las(predictor, scan, tmp_path / "out.laz")
     assert (tmp_path / "out.laz").read_bytes() == (tmp_path / "once.laz").read_bytes()
 
@@ -166,6 +177,18 @@ def test_far_strays_and_no_points_are_ordinary(checkpoint, tmp_path):
         assert label_las(predictor, source, target) == len(coord)
         expected = predictor(read(source)).raw
         np.testing.assert_array_equal(read(target).label, expected)
+
+
+def test_a_part_of_a_file_is_read_as_the_whole_is(tmp_path):
+    """Colours of 8 bits and of 16 are told apart, and black ones from none, by the whole file."""
+    cloud = toy_cloud(4000, extent=60)
+    color = np.full((4000, 3), 200, np.uint8)
+    color[cloud.coord[:, 0] < 30] = 0
+    write(tmp_path / "scan.las", PointCloud(coord=cloud.coord, color=color))
+    predictor = Predictor(toy_checkpoint(fields=("color",)), tile=10.0, overlap=2.0)
+    label_las(predictor, tmp_path / "scan.las", tmp_path / "out.las")
+    expected = predictor(read(tmp_path / "scan.las")).raw
+    assert (read(tmp_path / "out.las").label == expected).mean() > 0.999
 
 
 def test_memory_that_runs_out_halves_a_tile_of_a_file(checkpoint, scan, tmp_path, monkeypatch):
