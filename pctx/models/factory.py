@@ -31,9 +31,9 @@ class Model:
 
 _TINY_V1: Mapping[str, Any] = MappingProxyType(
     {
-        "channels": (64, 96, 128, 256),
+        "channels": (32, 64, 128, 192),
         "depths": (0, 1, 1, 1),
-        "decoder_depths": (0, 1, 1, 0),
+        "decoder_depths": (0, 0, 1, 0),
         "num_neighbors": 8,
         "strides": (4, 4, 4),
     }
@@ -41,14 +41,14 @@ _TINY_V1: Mapping[str, Any] = MappingProxyType(
 
 _TINY_V2: Mapping[str, Any] = MappingProxyType(
     {
-        "channels": (64, 96, 128, 256),
+        "channels": (48, 64, 128, 192),
         "depths": (0, 1, 1, 1),
-        "groups": (8, 12, 16, 32),
+        "groups": (6, 8, 16, 24),
         "num_neighbors": 8,
         "cell_sizes": (3.0, 7.5, 18.75),
-        "decoder_channels": (64, 96, 128),
+        "decoder_channels": (48, 64, 96),
         "decoder_depths": (0, 1, 1),
-        "decoder_groups": (8, 12, 16),
+        "decoder_groups": (6, 8, 12),
         "decoder_num_neighbors": 8,
         "unpooling": "interpolation",
         "drop_path": 0.0,
@@ -109,8 +109,8 @@ _TINY_LITEPT: Mapping[str, Any] = MappingProxyType(
 
 _TINY_OCTFORMER: Mapping[str, Any] = MappingProxyType(
     {
-        "channels": (32, 64, 96, 128),
-        "depths": (2, 2, 2, 2),
+        "channels": (24, 48, 96, 128),
+        "depths": (1, 2, 2, 1),
         "num_heads": (2, 4, 6, 8),
         "stem_levels": 0,
         "pyramid_channels": 48,
@@ -122,7 +122,7 @@ _TINY_OCTFORMER: Mapping[str, Any] = MappingProxyType(
 _TINY_SWIN3D: Mapping[str, Any] = MappingProxyType(
     {
         "channels": (24, 48, 96, 128),
-        "depths": (1, 2, 2, 1),
+        "depths": (0, 1, 2, 1),
         "num_heads": (2, 4, 6, 8),
         "window_edges": 5,
         "strides": (3, 2, 2),
