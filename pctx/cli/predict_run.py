@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pctx.cli.config import UsageError
 from pctx.cli.predict_jobs import Job, named, share
 from pctx.cli.progress import Task, points_progress
 
@@ -168,7 +167,7 @@ def _stream(order: Order, predictor: Predictor, job: Job, task: Task) -> int:
 
 def _keep_others(prediction: Prediction, cloud: PointCloud, only: Sequence[int]) -> Prediction:
     if cloud.label is None:
-        raise UsageError("--only-classes keeps the other labels, and the file has none")
+        raise ValueError("--only-classes keeps the other labels, and the file has none")
     import numpy as np
 
     kept = np.where(np.isin(prediction.label, only), -1, cloud.label)

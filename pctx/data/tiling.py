@@ -43,8 +43,8 @@ class Box:
 
     def holds(self, coord: np.ndarray) -> np.ndarray:
         """Tell (n,) which points (n, 3) lie in the box."""
-        inside: np.ndarray = ((coord >= self.low) & (coord < self.high)).all(axis=1)
-        return inside
+        inside: np.ndarray = (coord >= self.low) & (coord < self.high)
+        return np.asarray(inside.all(axis=1))
 
     def weight(self, coord: np.ndarray, blend: float) -> np.ndarray:
         """Give (n,) float32 in [0, 1]: how much this box has to say of each point (n, 3).
