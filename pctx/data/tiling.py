@@ -43,7 +43,7 @@ class Box:
 
     def holds(self, coord: np.ndarray) -> np.ndarray:
         """Tell (n,) which points (n, 3) lie in the box."""
-        inside: np.ndarray = (coord >= self.low) & (coord < self.high)
+        inside = np.logical_and(coord >= self.low, coord < self.high)
         return np.asarray(inside.all(axis=1))
 
     def weight(self, coord: np.ndarray, blend: float) -> np.ndarray:

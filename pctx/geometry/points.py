@@ -107,7 +107,7 @@ class PointCloud:
             yield f"extra.{name}", column
 
 
-def _cut(column: np.ndarray, index: np.ndarray) -> np.ndarray:
+def _cut(column: np.ndarray, index: np.ndarray | slice) -> np.ndarray:
     """Index rows; `take` does it four to nine times as fast where rows are short."""
     if isinstance(index, np.ndarray) and index.ndim == 1 and index.dtype.kind in "iu":
         return column.take(index, axis=0)

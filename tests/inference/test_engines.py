@@ -6,7 +6,7 @@ from pctx.data.features import FeatureSpec
 from pctx.data.prepare import voxelize
 from pctx.models.factory import create_model
 from pctx.nn import sparse_conv
-from pctx.nn.sparse_conv import SubmanifoldConv3d, set_backend
+from pctx.nn.sparse_conv import set_backend
 from pctx.nn.spconv_engine import convolve_by_spconv, spconv_is_installed
 
 SCANS = (
