@@ -176,7 +176,7 @@ def test_an_experiment_takes_a_step_on_a_miniature_with_a_tiny_model(name, tmp_p
     trained(miniature(name, tiny(name)), tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_takes_a_step_on_a_miniature_in_its_full_size(name, tmp_path):
@@ -203,7 +203,7 @@ def test_sweeps_and_jobs_compose_where_their_plugin_is(override, module, target)
     assert part._target_.endswith(target)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_a_sweep_by_optuna_goes_by_the_miou(pctx, tmp_path):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
