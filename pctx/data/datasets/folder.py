@@ -9,8 +9,7 @@ from typing import final
 
 from pctx.data.cards import card as named_card
 from pctx.data.cards import list_cards
-from pctx.data.dataset import ScanDataset
-from pctx.data.datasets.places import scan_files, take
+from pctx.data.datasets.places import StoredDataset
 from pctx.data.io.formats import READABLE, find_scans, read
 from pctx.data.labels import SPLITS, Card
 from pctx.geometry.points import PointCloud
@@ -25,7 +24,7 @@ Patterns = Mapping[str, Sequence[str] | str]
 
 
 @final
-class FolderDataset(ScanDataset):
+class FolderDataset(StoredDataset):
     """Every readable scan below a folder.
 
     Which scans make a split is told by the first of these: `splits`; the card's splits, where any
@@ -66,26 +65,9 @@ class FolderDataset(ScanDataset):
             )
         self._splits = self._assign([path.relative_to(self.root) for path in files], splits)
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The names of the splits."""
-        return tuple(self._splits)
-
-    def scans(self, split: str) -> list[str]:
-        """Name the scans of a split by their paths relative to the root, sorted.
-
-        Raises:
-            ValueError: there is no such split, or none of its patterns meets a scan.
-        """
-        return take(self._splits, split, self.root)
-
     def read(self, scan: str) -> PointCloud:
         """Read a scan; its label holds raw ids, or is None."""
         return read(self.root / scan)
-
-    def files(self, scan: str) -> list[Path]:
-        """Name the files that `read` reads."""
-        return scan_files(self.root / scan)
 
     def _assign(self, files: list[Path], splits: Patterns | None) -> dict[str, list[str]]:
         if splits is not None and not isinstance(splits, Mapping):

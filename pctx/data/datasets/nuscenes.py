@@ -11,8 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from pctx.data.cards import card as named_card
-from pctx.data.dataset import ScanDataset
-from pctx.data.datasets.places import find_root, scan_files, take
+from pctx.data.datasets.places import StoredDataset, find_root, scan_files
 from pctx.data.io.errors import ReadError
 from pctx.data.io.formats import read
 from pctx.data.labels import Card
@@ -24,7 +23,7 @@ _MINI = "mini_"
 
 
 @final
-class NuScenesDataset(ScanDataset):
+class NuScenesDataset(StoredDataset):
     """Key frames of the lidar, named by their paths below the root, in the scanner's frame.
 
     Args:
@@ -62,14 +61,6 @@ class NuScenesDataset(ScanDataset):
     def splits(self) -> tuple[str, ...]:
         """The names of the splits that hold scans."""
         return tuple(name for name, scans in self._splits.items() if scans)
-
-    def scans(self, split: str) -> list[str]:
-        """Name the scans of a split, by scene and time.
-
-        Raises:
-            ValueError: no such split, or no scan is in it; the message lists those there are.
-        """
-        return take(self._splits, split, self.root)
 
     def read(self, scan: str) -> PointCloud:
         """Read a key frame; its label holds the raw ids 0 to 31, or is None.

@@ -1,11 +1,41 @@
-"""Where the scans of a dataset lie: its folder, and the scans of a split."""
+"""StoredDataset: scans that are files below a folder; and where that folder is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pctx.data.dataset import ScanDataset
 from pctx.data.io.companions import label_files
+
+
+class StoredDataset(ScanDataset):
+    """Scans named by their paths below `root`. Final classes list them and say how one is read."""
+
+    root: Path
+    _splits: Mapping[str, Sequence[str]]
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits."""
+        return tuple(self._splits)
+
+    def scans(self, split: str) -> list[str]:
+        """Name the scans of a split, in a fixed order.
+
+        Raises:
+            ValueError: no such split, or no scan is in it; the message lists those there are.
+        """
+        sizes = ", ".join(f"{name} ({len(scans)})" for name, scans in self._splits.items())
+        if split not in self._splits:
+            raise ValueError(f"{self.root}: no split {split!r}; there are {sizes}")
+        if not self._splits[split]:
+            raise ValueError(f"{self.root}: no scan is in the split {split!r}; there are {sizes}")
+        return list(self._splits[split])
+
+    def files(self, scan: str) -> list[Path]:
+        """Name the files that `read` reads."""
+        return scan_files(self.root / scan)
 
 
 def find_root(root: str | Path, inside: Sequence[str], needs: str) -> Path:
@@ -28,20 +58,6 @@ def find_root(root: str | Path, inside: Sequence[str], needs: str) -> Path:
             return place
     below = f", nor in {', '.join(inside)} below it" if inside else ""
     raise ValueError(f"{given}: it holds no {needs}{below}; the card says what should lie there")
-
-
-def take(splits: Mapping[str, list[str]], split: str, root: Path) -> list[str]:
-    """Give a copy of the scans of a split.
-
-    Raises:
-        ValueError: there is no such split, or no scan is in it; the message lists those there are.
-    """
-    sizes = ", ".join(f"{name} ({len(scans)})" for name, scans in splits.items())
-    if split not in splits:
-        raise ValueError(f"{root}: no split {split!r}; there are {sizes}")
-    if not splits[split]:
-        raise ValueError(f"{root}: no scan is in the split {split!r}; there are {sizes}")
-    return list(splits[split])
 
 
 def scan_files(path: Path) -> list[Path]:

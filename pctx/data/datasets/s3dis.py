@@ -11,9 +11,8 @@ from typing import final
 import numpy as np
 
 from pctx.data.cards import card as named_card
-from pctx.data.dataset import ScanDataset
 from pctx.data.datasets.arrays import read_arrays
-from pctx.data.datasets.places import find_root, scan_files, take
+from pctx.data.datasets.places import StoredDataset, find_root, scan_files
 from pctx.data.io.errors import ReadError
 from pctx.data.io.formats import read
 from pctx.data.labels import Card
@@ -31,7 +30,7 @@ _BLANKS = bytes.maketrans(_NOT_TEXT, b" " * len(_NOT_TEXT))
 
 
 @final
-class S3DISDataset(ScanDataset):
+class S3DISDataset(StoredDataset):
     """Rooms named "Area_1/office_1"; `instance` numbers the things of a room.
 
     Args:
@@ -63,19 +62,6 @@ class S3DISDataset(ScanDataset):
             name: [room for area in listed for room in self._rooms(area)]
             for name, listed in areas.items()
         }
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The names of the splits."""
-        return tuple(self._splits)
-
-    def scans(self, split: str) -> list[str]:
-        """Name the rooms of a split, by area.
-
-        Raises:
-            ValueError: no such split, or no scan is in it; the message lists those there are.
-        """
-        return take(self._splits, split, self.root)
 
     def read(self, scan: str) -> PointCloud:
         """Read a room; its label holds class numbers 0 to 12."""

@@ -14,9 +14,8 @@ from typing import Any, final
 import numpy as np
 
 from pctx.data.cards import card as named_card
-from pctx.data.dataset import ScanDataset
 from pctx.data.datasets.arrays import read_arrays
-from pctx.data.datasets.places import scan_files, take
+from pctx.data.datasets.places import StoredDataset, scan_files
 from pctx.data.io.errors import ReadError
 from pctx.data.io.formats import read
 from pctx.data.labels import Card
@@ -30,7 +29,7 @@ _COLUMNS = {"scannet": "nyu40id", "scannet200": "id"}
 
 
 @final
-class ScanNetDataset(ScanDataset):
+class ScanNetDataset(StoredDataset):
     """Scenes named "scene0000_00", from the vertices of the clean mesh.
 
     The splits list the benchmark's scenes; those that are not there are passed over.
@@ -70,14 +69,6 @@ class ScanNetDataset(ScanDataset):
     def splits(self) -> tuple[str, ...]:
         """The names of the splits that hold scenes."""
         return tuple(name for name, scenes in self._splits.items() if scenes)
-
-    def scans(self, split: str) -> list[str]:
-        """Name the scenes of a split, in the benchmark's order.
-
-        Raises:
-            ValueError: no such split, or no scene is in it; the message lists those there are.
-        """
-        return take(self._splits, split, self.root)
 
     def read(self, scan: str) -> PointCloud:
         """Read a scene; its label holds raw ids, or is None; `instance` is -1 where no thing is.

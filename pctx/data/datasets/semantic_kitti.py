@@ -12,8 +12,7 @@ from typing import final
 import numpy as np
 
 from pctx.data.cards import card as named_card
-from pctx.data.dataset import ScanDataset
-from pctx.data.datasets.places import find_root, scan_files, take
+from pctx.data.datasets.places import StoredDataset, find_root, scan_files
 from pctx.data.io.formats import read
 from pctx.data.labels import Card
 from pctx.geometry.points import PointCloud
@@ -22,7 +21,7 @@ _MOTION = ("poses.txt", "calib.txt")
 
 
 @final
-class SemanticKittiDataset(ScanDataset):
+class SemanticKittiDataset(StoredDataset):
     """Scans named "SEQUENCE/NUMBER", in the scanner's frame.
 
     With `num_scans` above 1, a scan also holds the points of those before it in the sequence,
@@ -64,19 +63,6 @@ class SemanticKittiDataset(ScanDataset):
         if num_scans > 1:
             used = {scan.split("/")[0] for scans in self._splits.values() for scan in scans}
             self._poses = {sequence: read_poses(self.root / sequence) for sequence in sorted(used)}
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The names of the splits."""
-        return tuple(self._splits)
-
-    def scans(self, split: str) -> list[str]:
-        """Name the scans of a split, by sequence and number.
-
-        Raises:
-            ValueError: no such split, or no scan is in it; the message lists those there are.
-        """
-        return take(self._splits, split, self.root)
 
     def read(self, scan: str) -> PointCloud:
         """Read a scan, and those before it; its label holds raw ids, or is None."""

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import final
 
 from pctx.data.cards import card as named_card
-from pctx.data.dataset import ScanDataset
-from pctx.data.datasets.places import find_root, scan_files, take
+from pctx.data.datasets.places import StoredDataset, find_root
 from pctx.data.io.formats import read
 from pctx.data.labels import Card
 from pctx.geometry.points import PointCloud
 
 
 @final
-class Toronto3DDataset(ScanDataset):
+class Toronto3DDataset(StoredDataset):
     """Sections named "L001.ply" to "L004.ply"; coordinates are UTM with a float64 origin.
 
     Args:
@@ -37,23 +36,6 @@ class Toronto3DDataset(ScanDataset):
             for name, patterns in self.card.splits.items()
         }
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The names of the splits."""
-        return tuple(self._splits)
-
-    def scans(self, split: str) -> list[str]:
-        """Name the sections of a split.
-
-        Raises:
-            ValueError: no such split, or no scan is in it; the message lists those there are.
-        """
-        return take(self._splits, split, self.root)
-
     def read(self, scan: str) -> PointCloud:
         """Read a section; its label holds the raw ids 0 to 8."""
         return read(self.root / scan)
-
-    def files(self, scan: str) -> list[Path]:
-        """Name the files that `read` reads."""
-        return scan_files(self.root / scan)

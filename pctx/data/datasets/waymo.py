@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import final
 
 from pctx.data.cards import card as named_card
-from pctx.data.dataset import ScanDataset
 from pctx.data.datasets.arrays import read_arrays
-from pctx.data.datasets.places import find_root, scan_files, take
+from pctx.data.datasets.places import StoredDataset, find_root
 from pctx.data.io.formats import read
 from pctx.data.labels import Card
 from pctx.geometry.points import PointCloud
 
 
 @final
-class WaymoDataset(ScanDataset):
+class WaymoDataset(StoredDataset):
     """Frames named "training/SEGMENT/TIME", in the vehicle's frame.
 
     Of the two kinds of prepared files, folders of arrays hold class numbers (raw id less 1) and
@@ -42,22 +41,10 @@ class WaymoDataset(ScanDataset):
         """The names of the splits that hold scans."""
         return tuple(name for name, scans in self._splits.items() if scans)
 
-    def scans(self, split: str) -> list[str]:
-        """Name the frames of a split, sorted.
-
-        Raises:
-            ValueError: no such split, or no scan is in it; the message lists those there are.
-        """
-        return take(self._splits, split, self.root)
-
     def read(self, scan: str) -> PointCloud:
         """Read a frame; its label holds raw ids, or is None."""
         path = self.root / scan
         return read(path) if path.suffix == ".npz" else read_arrays(path, self.card.labels)
-
-    def files(self, scan: str) -> list[Path]:
-        """Name the files that `read` reads."""
-        return scan_files(self.root / scan)
 
     def _frames(self, folder: str) -> list[str]:
         found = [path.parent for path in self.root.glob(f"{folder}/*/*/coord.npy")]
