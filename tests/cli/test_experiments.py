@@ -2,7 +2,6 @@
 
 import csv
 import functools
-import importlib.util
 
 import numpy as np
 import pytest
@@ -194,8 +193,7 @@ def test_an_experiment_takes_a_step_on_a_miniature_in_its_full_size(name, tmp_pa
     ],
 )
 def test_sweeps_and_jobs_compose_where_their_plugin_is(override, module, target):
-    if importlib.util.find_spec(f"hydra_plugins.{module}") is None:
-        pytest.skip(f"{module} is not installed")
+    pytest.importorskip(f"hydra_plugins.{module}")
     register_schemas()
     with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
         config = hydra_compose("train", overrides=[override], return_hydra_config=True)
