@@ -60,6 +60,7 @@ BOUNDS: Mapping[str, Bounds] = MappingProxyType(
         "quant": _at_least(1),
         "rotary_base": _POSITIVE,
         "share_channels": _at_least(1),
+        "stem_depth": _at_least(0),
         "stem_levels": _at_least(0),
         "strides": _at_least(2),
         "window_edge": _at_least(1),

@@ -12,11 +12,13 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from pctx.geometry.canonical import canonical_level, restore_rows
 from pctx.geometry.hierarchy import Hierarchy, Level, nearest_coarse
+from pctx.geometry.kernel_map import kernel_maps
 from pctx.geometry.packed import segment_mean
 from pctx.geometry.points import PointBatch
 from pctx.geometry.pooling import Pooling, stride_pooling
@@ -26,12 +28,16 @@ from pctx.models.backbone import Backbone
 from pctx.models.unet import rising
 from pctx.nn.attention import WindowAttention
 from pctx.nn.block import TransformerBlock
-from pctx.nn.mlp import MLP, NORM_MOMENTUM, Linear, LinearNorm
+from pctx.nn.mlp import MLP, NORM_MOMENTUM, BatchNorm, Linear, LinearNorm
 from pctx.nn.position import CoordinateMLP, SinusoidalEncoding
 from pctx.nn.resample import interpolate, pool_max
+from pctx.nn.sparse_conv import SubmanifoldConv3d
 
 HIDDEN = 64
 """Channels inside a coordinate MLP of patch numbers."""
+
+STEM_KERNEL = 3
+"""Taps an axis of the stem's convolutions."""
 
 WAVE = 1.0
 """Patches in which the shortest wave of the sinusoidal encoding turns by one radian."""
@@ -52,6 +58,9 @@ class PointViT(Backbone):
         patch_edge: voxels an axis of a patch, from 2. Attention takes time in the square of the
             number of patches of a cloud: thousands are many.
         point_channels: of a point, before and after.
+        stem_depth: convolutions over the points before they are cut into patches, which train
+            much faster than patches cut from bare points (Xiao et al., "Early Convolutions Help
+            Transformers See Better", 2021); 0 in ViT.
         position: how patches know where they are, both of patch numbers from the cloud's lowest
             corner: "sinusoidal", or "coordinate_mlp", which is learned.
         mlp_ratio: hidden channels of a block's MLP over its channels.
@@ -71,6 +80,7 @@ class PointViT(Backbone):
         num_heads: int = 6,
         patch_edge: int = 8,
         point_channels: int = 96,
+        stem_depth: int = 0,
         position: Literal["sinusoidal", "coordinate_mlp"] = "sinusoidal",
         mlp_ratio: float = 4.0,
         drop_path: float = 0.1,
@@ -84,6 +94,7 @@ class PointViT(Backbone):
             num_heads=num_heads,
             patch_edge=patch_edge,
             point_channels=point_channels,
+            stem_depth=stem_depth,
             mlp_ratio=mlp_ratio,
             drop_path=drop_path,
         )
@@ -92,6 +103,7 @@ class PointViT(Backbone):
         self.in_channels, self.out_channels = in_channels, point_channels
         self.patch_edge = patch_edge
         self.points = PointEmbedding(in_channels, point_channels, patch_edge)
+        self.stem = nn.ModuleList(StemBlock(point_channels) for _ in range(stem_depth))
         self.patches = PatchEmbedding(point_channels, channels)
         self.position: nn.Module = (
             SinusoidalEncoding(channels, WAVE)
@@ -128,14 +140,19 @@ class PointViT(Backbone):
             offsets=offsets,
             windows=(global_windows(offsets, len(cells)),),
         )
-        level = replace(level, pooling=pooling, nearest_coarse=nearest_coarse(level, patches))
-        return Hierarchy(levels=(restore_rows(level, order), patches))
+        nearest = nearest_coarse(level, patches)
+        level = restore_rows(replace(level, pooling=pooling, nearest_coarse=nearest), order)
+        sizes = [STEM_KERNEL] if self.stem else []
+        maps = kernel_maps(level.grid_coord, level.offsets, sizes)
+        return Hierarchy(levels=(replace(level, kernel_maps=maps), patches))
 
     def forward(self, feat: Float[Tensor, "n i"], hierarchy: Hierarchy) -> Float[Tensor, "n e"]:
         """Compute features along a plan."""
         level, patches = hierarchy.levels
         assert level.pooling is not None
         points = self.points(feat, level)
+        for block in self.stem:
+            points = block(points, level)
         place = self.position(patches.grid_coord.to(feat.dtype))
         hidden = self.patches(points, level.pooling) + place  # equation 1
         for block in self.blocks:
@@ -147,7 +164,7 @@ class PointViT(Backbone):
 
         See `Backbone.layers_in_order`.
         """
-        embedding = nn.ModuleList([self.points, self.patches, self.position])
+        embedding = nn.ModuleList([self.points, self.stem, self.patches, self.position])
         return [embedding, *self.blocks, nn.ModuleList([self.norm, self.back])]
 
 
@@ -167,6 +184,19 @@ class PointEmbedding(nn.Module):
         within = level.grid_coord % self.patch_edge
         place = (within.to(feat.dtype) + 0.5) / self.patch_edge - 0.5
         return self.embed(torch.cat([feat, place], 1))
+
+
+class StemBlock(nn.Module):
+    """Submanifold convolution, batch norm, exact GELU, added to its input."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.conv = SubmanifoldConv3d(channels, channels, STEM_KERNEL, bias=False)
+        self.norm = BatchNorm(channels, momentum=NORM_MOMENTUM)
+
+    def forward(self, feat: Float[Tensor, "n e"], level: Level) -> Float[Tensor, "n e"]:
+        """Let each point see the voxels around it."""
+        return feat + F.gelu(self.norm(self.conv(feat, level.kernel_maps[STEM_KERNEL])))
 
 
 class PatchEmbedding(nn.Module):

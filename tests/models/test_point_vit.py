@@ -119,6 +119,26 @@ def test_points_know_where_they_are_in_their_patch():
 
 
 @torch.no_grad()
+def test_a_stem_lets_points_see_the_voxels_around_them():
+    batch = placed([[0, 0, 0], [0, 0, 1], [0, 0, 2], [9, 9, 9]])
+    model = toy(stem_depth=1)
+    points = torch.randn(4, 16)
+    weight = model.stem[0].conv.weight[:, 1, 1].permute(1, 0, 2)  # along z: below, here, above
+    none = torch.zeros(1, 16)
+    beside = torch.stack(
+        [
+            torch.cat([none, points[:2], none]),
+            points,
+            torch.cat([points[1:3], none, none]),
+        ]
+    )
+    summed = torch.einsum("toi,tni->no", weight, beside)
+    expected = points + nn.functional.gelu(model.stem[0].norm(summed))
+    told = model.stem[0](points, model.plan(batch).levels[0])
+    torch.testing.assert_close(told, expected, **CLOSE)
+
+
+@torch.no_grad()
 def test_a_patch_takes_the_largest_of_its_points():
     model, batch = toy(), random_batch([120])
     pooling = model.plan(batch).levels[0].pooling
