@@ -6,11 +6,11 @@ n points of r bytes. Field offsets are those of the public header block, LAS 1.4
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import numpy as np
 
@@ -136,8 +136,13 @@ def read_las_front(path: Path) -> LasFile:
         return _read_front(path, stream, path.stat().st_size)
 
 
-Blocks = Callable[[int], Iterator[np.ndarray]]
-"""Gives the points of a file in order, so many at a time: each (k, r) uint8."""
+class Blocks(Protocol):
+    """Gives points of a file in order, so many at a time: each (k, r) uint8."""
+
+    def __call__(
+        self, size: int, first: int = 0, count: int | None = None, step: int = 1
+    ) -> Iterator[np.ndarray]:
+        """Go from number `first` through `count` points, or all, and give every `step`-th."""
 
 
 @contextmanager
@@ -284,11 +289,15 @@ def _plain(
             f"{path}: the header says {num_points} points, the file holds {found}: it is truncated"
         )
 
-    def blocks(size: int) -> Iterator[np.ndarray]:
-        stream.seek(start)
-        for done in range(0, num_points, size):
-            count = min(size, num_points - done) * length
-            yield np.fromfile(stream, np.uint8, count).reshape(-1, length)
+    def blocks(
+        size: int, first: int = 0, count: int | None = None, step: int = 1
+    ) -> Iterator[np.ndarray]:
+        stream.seek(start + first * length)
+        count = num_points - first if count is None else count
+        for done in range(0, count, size * step):
+            wanted = min(size * step, count - done) * length
+            points = np.fromfile(stream, np.uint8, wanted).reshape(-1, length)
+            yield points if step == 1 else points[::step].copy()
 
     return replace(file, tail_start=start + num_points * length), blocks
 

@@ -54,13 +54,22 @@ class Packed:
     end: int
     num_points: int
 
-    def blocks(self, size: int) -> Iterator[np.ndarray]:
-        """Decompress the points in order, `size` at a time: each (k, r) uint8.
+    def blocks(
+        self, size: int, first: int = 0, count: int | None = None, step: int = 1
+    ) -> Iterator[np.ndarray]:
+        """Decompress points in order, `size` at a time: each (k, r) uint8.
+
+        Args:
+            size: k, but for the last block.
+            first: the number of the first point.
+            count: how many points to go through; None for all that follow.
+            step: every how manyth is given.
 
         Raises:
             ReadError: the bytes are cut or corrupt.
         """
-        for number, block in enumerate(decode(self.encoded, 0, self.num_points, size)):
+        count = self.num_points - first if count is None else count
+        for number, block in enumerate(decode(self.encoded, first, count, size, step)):
             if not number and _mixes_waves(self.encoded.data, block):
                 log.warning("%s: its wave packets are of several channels", self.encoded.path)
             yield block

@@ -42,17 +42,27 @@ class Encoded:
     length: int
 
 
-def decode(encoded: Encoded, first: int, count: int, size: int) -> Iterator[np.ndarray]:
-    """Decompress `count` points from number `first` on, `size` at a time: each (k, r) uint8.
+def decode(
+    encoded: Encoded, first: int, count: int, size: int, step: int = 1
+) -> Iterator[np.ndarray]:
+    """Decompress points from number `first` on, `size` at a time: each (k, r) uint8.
+
+    Args:
+        encoded: where they are.
+        first: the number of the first.
+        count: how many to go through.
+        size: k, but for the last block.
+        step: every how manyth is given.
 
     Raises:
         ReadError: the bytes are cut or corrupt.
     """
     if not count:
         return
-    with _running(encoded, first, count) as (process, output):
-        for done in range(0, count, size):
-            wanted, block = min(size, count - done) * encoded.length, bytearray()
+    given = -(-count // step)
+    with _running(encoded, first, count, step) as (process, output):
+        for done in range(0, given, size):
+            wanted, block = min(size, given - done) * encoded.length, bytearray()
             while len(block) < wanted:  # it grows: a count that lies reserves nothing
                 part = output.read(min(_PIECE, wanted - len(block)))
                 if not part:
@@ -65,12 +75,12 @@ def decode(encoded: Encoded, first: int, count: int, size: int) -> Iterator[np.n
 
 @contextmanager
 def _running(
-    encoded: Encoded, first: int, count: int
+    encoded: Encoded, first: int, count: int, step: int
 ) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]]:
     import lazrs
 
     name = str(encoded.path.absolute()) if encoded.body is None else "-"
-    numbers = map(str, (encoded.start, first, count, encoded.length))
+    numbers = map(str, (encoded.start, first, count, encoded.length, step))
     # Isolated: the folder of the program holds names of the standard library's modules.
     program = [sys.executable, "-I", "-S", str(_CHILD), str(Path(lazrs.__file__).parents[1])]
     pipe = subprocess.PIPE

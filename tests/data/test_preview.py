@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pctx.data.io import las
+from pctx.data.io.formats import write
+from pctx.data.io.preview import read_preview
+from pctx.geometry.points import PointCloud
+
+
+@pytest.fixture(params=[".laz", ".las", ".npz"])
+def scan(request, tmp_path) -> Path:
+    n = 70_001  # of LAZ, two chunks
+    coord = np.random.default_rng(0).uniform(0, 80, (n, 3)).round(2)
+    coord[:, 0] = np.arange(n) / 1000
+    cloud = PointCloud.from_xyz(coord, label=np.arange(n) % 7)
+    path = tmp_path / f"scan{request.param}"
+    write(path, cloud)
+    return path
+
+
+@pytest.mark.parametrize(("limit", "step"), [(70_001, 1), (70_000, 2), (10_000, 8), (1, 70_001)])
+def test_a_preview_is_every_so_manyth_point_of_the_file(scan, limit, step):
+    preview = read_preview(scan, limit)
+    assert (preview.step, preview.num_points) == (step, 70_001)
+    rows = np.arange(0, 70_001, step)
+    assert len(preview.cloud) == len(rows) <= limit
+    assert (preview.cloud.label == rows % 7).all()
+    assert np.abs(preview.cloud.xyz[:, 0] - rows / 1000).max() < 0.001
+    assert (preview.note == "") == (step == 1)
+
+
+def test_a_preview_says_what_it_leaves_out(scan):
+    assert read_preview(scan, 30_000).note == "every 3rd of 70,001 points"
+
+
+def test_parts_of_several_processes_are_one_selection(scan, monkeypatch):
+    for count in (1, 3):
+        monkeypatch.setattr(las, "MAX_DECODERS", count)
+        monkeypatch.setattr(las.os, "cpu_count", lambda: 8)
+        assert (read_preview(scan, 9_000).cloud.label == np.arange(0, 70_001, 8) % 7).all()
+
+
+def test_a_file_without_points_has_a_preview(tmp_path):
+    write(tmp_path / "none.laz", PointCloud(coord=np.zeros((0, 3), np.float32)))
+    assert len(las.read_las_sample(tmp_path / "none.laz", 5)) == 0
+    assert len(read_preview(tmp_path / "none.laz", 5).cloud) == 0
