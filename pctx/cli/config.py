@@ -8,9 +8,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pctx
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 class UsageError(ValueError):
@@ -30,6 +33,7 @@ class TrainConfig:
     name: str
     seed: int
     threads: int | None
+    backend: str
     resume: str | None
     init_from: str | None
     freeze: str | None
@@ -45,6 +49,7 @@ class EvaluateConfig:
     views: int
     tile: float | None
     device: str
+    backend: str
     boundary: float | None
     ranges: list[float]
     densities: list[float]
@@ -208,6 +213,21 @@ def pick_device(name: str) -> str:
             f"there is no device {name!r} here; use auto, cpu or what `pctx doctor` lists"
         ) from error
     return name
+
+
+def choose_backend(model: nn.Module, name: str) -> None:
+    """Let the sparse convolutions of a model ask for one engine.
+
+    Raises:
+        UsageError: there is no such engine.
+        ImportError: it cannot be loaded.
+    """
+    from pctx.nn.sparse_conv import set_backend
+
+    try:
+        set_backend(model, name)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def _is_override(argument: str) -> bool:

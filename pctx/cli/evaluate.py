@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pctx.cli.config import UsageError, pick_device, run_composed, value_of
+from pctx.cli.config import UsageError, choose_backend, pick_device, run_composed, value_of
 from pctx.cli.feeding import make_dataset
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def score(config: Any, run: Path) -> Scores:
     dataset = make_dataset(config.data)
     _check_classes(dataset, checkpoint)
     predictor = Predictor(checkpoint, device, tile=config.tile, views=config.views, fill=fill)
+    choose_backend(predictor.model, config.backend)
     result = score_split(dataset, predictor, config.split, run, parts)
     if config.calibrate:
         _save_calibrated(checkpoint, result, run / "model.pt")

@@ -46,6 +46,9 @@ def predict(
         typer.Option("--format", help="Suffix of the files written: laz, las, ply, label, npz."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    backend: Annotated[
+        str, typer.Option(help="Of sparse convolutions: auto, torch, spconv; same numbers.")
+    ] = "auto",
     memory: Annotated[
         str | None,
         typer.Option(
@@ -134,6 +137,7 @@ def predict(
     order = Order(
         model=model_file,
         device=place,
+        backend=backend,
         settings=settings,
         only=_class_numbers(only_classes, checkpoint.labels),
         probabilities=probabilities,

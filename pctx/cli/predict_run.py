@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pctx.cli.config import choose_backend
 from pctx.cli.predict_jobs import Job, named, share
 from pctx.cli.progress import Task, points_progress
 
@@ -31,6 +32,7 @@ class Order:
     Attributes:
         model: the model file.
         device: cpu, cuda, cuda:1, …
+        backend: of sparse convolutions.
         settings: of the `Predictor`, `memory` among them.
         only: class numbers; points predicted as another keep their code.
         probabilities, measures, features: what is written beside the class.
@@ -38,6 +40,7 @@ class Order:
 
     model: Path
     device: str
+    backend: str
     settings: Mapping[str, Any]
     only: tuple[int, ...] | None
     probabilities: bool
@@ -52,6 +55,7 @@ def run_jobs(order: Order, checkpoint: Checkpoint, jobs: Sequence[Job]) -> list[
     from pctx.inference.predictor import Predictor
 
     predictor = Predictor(checkpoint, order.device, features=order.features, **order.settings)
+    choose_backend(predictor.model, order.backend)
     failed = []
     for number, job in enumerate(jobs, start=1):
         start = time.monotonic()

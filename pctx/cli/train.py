@@ -6,13 +6,14 @@ import csv
 import logging
 import pickle
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pctx.cli.config import UsageError, overrides_of, quoted, run_composed, value_of
+from pctx.cli.config import UsageError, choose_backend, overrides_of, quoted, run_composed, value_of
 from pctx.cli.feeding import make_pipeline
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pytorch_lightning.loggers import CSVLogger
     from torch import nn
 
+    from pctx.engine.budget import TimeBudget
     from pctx.engine.metrics import Scores
     from pctx.models.segmentor import Segmentor
 
@@ -32,6 +34,8 @@ pctx train
 pctx train data=folder data.root=scans data.card=scans/card.yaml data.grid_size=0.5
 
 pctx train model=ptv3_tiny optim.lr=0.002 trainer.max_epochs=50
+
+pctx train model=ptv3_tiny trainer.max_time=00:00:03:00     (the schedule ends with the time)
 
 pctx train -m seed=1,2,3
 
@@ -55,6 +59,7 @@ def train(context: typer.Context) -> None:
 
 def fit(config: Any, run: Path) -> Scores:
     """Train what a composed configuration says, into the folder `run`; give the best scores."""
+    start = time.monotonic()
     import pytorch_lightning as pl
     import torch
     from hydra.utils import instantiate
@@ -69,9 +74,11 @@ def fit(config: Any, run: Path) -> Scores:
     from pctx.engine.segmentation import SegmentationModule
     from pctx.models.planner import planner_of
 
+    budget = _budget(config.trainer, start)
     pl.seed_everything(config.seed, verbose=False)
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
+    # Loaders have processors of their own.
+    left = torch.get_num_threads() - config.data.num_workers
+    torch.set_num_threads(config.threads or max(left, 1))
     pipeline = make_pipeline(config)
     arguments: Any = OmegaConf.to_container(config.model, resolve=True)
     backbone = arguments.pop("_target_")
@@ -79,6 +86,7 @@ def fit(config: Any, run: Path) -> Scores:
         model = checkpoints.build_model(backbone, arguments, pipeline.features, pipeline.labels)
     except (ValueError, TypeError) as error:  # what its class says of the arguments
         raise UsageError(f"{backbone.rpartition('.')[2]}: {error}") from error
+    choose_backend(model, config.backend)
     if config.init_from:
         _start_from(config.init_from, model)
     data = config.data
@@ -102,6 +110,7 @@ def fit(config: Any, run: Path) -> Scores:
         scheduler=instantiate(config.optim.scheduler),
         labels=pipeline.labels,
         seed=config.seed,
+        budget=budget,
     )
     description = checkpoints.Checkpoint(
         backbone=backbone,
@@ -121,6 +130,8 @@ def fit(config: Any, run: Path) -> Scores:
     if resume is not None:
         _check_unfinished(run, resume, config.trainer.max_epochs)
     callbacks: list[pl.Callback] = [SaveModel(description, run)]
+    if budget is not None:
+        callbacks.append(budget)
     if config.freeze is not None:
         callbacks.append(Freeze(_part(model, config.freeze)))
     trainer = _trainer(config, run, callbacks, resume)
@@ -139,10 +150,23 @@ def _group_options(optim: Any) -> dict[str, Any]:
     return {k: v for k, v in options.items() if k not in ("optimizer", "scheduler")}
 
 
+def _budget(trainer: Any, start: float) -> TimeBudget | None:
+    """Read `trainer.max_time`, of which Lightning would not tell the schedule."""
+    from pctx.engine.budget import TimeBudget, parse_time
+
+    if trainer.max_time is None:
+        return None
+    try:
+        return TimeBudget(parse_time(str(trainer.max_time)), start)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
 def _trainer(config: Any, run: Path, callbacks: list[pl.Callback], resume: Path | None) -> Any:
     from hydra.utils import instantiate
     from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint
 
+    from pctx.engine.budget import TRIED
     from pctx.engine.callbacks import Curves, EpochLog
 
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
@@ -157,8 +181,11 @@ def _trainer(config: Any, run: Path, callbacks: list[pl.Callback], resume: Path 
     callbacks = [best, last, *callbacks, LearningRateMonitor("step"), Curves(run)]
     if not terminal:
         callbacks.append(EpochLog())
+    tried = config.trainer.num_sanity_val_steps if config.trainer.max_time is None else TRIED
     return instantiate(
         config.trainer,
+        num_sanity_val_steps=tried,
+        max_time=None,
         default_root_dir=str(run),
         callbacks=callbacks,
         logger=[_metrics_table(run, resume), *_tensorboard(run)],

@@ -19,6 +19,7 @@ from pctx.data.batch import TrainingBatch
 from pctx.data.labels import LabelSet
 from pctx.data.loader import TrainingSet
 from pctx.data.prepare import Sample
+from pctx.engine.budget import STEPS, TimeBudget
 from pctx.engine.calibration import Calibration, CalibrationMetric
 from pctx.engine.losses import loss_of
 from pctx.engine.metrics import Scores, confusion_matrix
@@ -69,6 +70,7 @@ class SegmentationModule(pl.LightningModule):
         scheduler: makes a schedule of an optimiser and `total_steps`.
         labels: the classes.
         seed: of the shuffled curves.
+        budget: of time, which ends the schedule too.
     """
 
     def __init__(
@@ -81,11 +83,13 @@ class SegmentationModule(pl.LightningModule):
         scheduler: Callable[..., LRScheduler],
         labels: LabelSet,
         seed: int = 0,
+        budget: TimeBudget | None = None,
     ) -> None:
         super().__init__()
         self.model, self.criterion, self.labels = model, criterion, labels
         self.make_groups, self.make_optimizer, self.make_scheduler = groups, optimizer, scheduler
-        self.seed = seed
+        self.seed, self.budget = seed, budget
+        self.total_steps = 1
         self.confusion = Confusion(len(labels))
         self.calibration = CalibrationMetric()
         self.scores: Scores | None = None
@@ -162,6 +166,10 @@ class SegmentationModule(pl.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Log the means of all raw points seen."""
+        if self.trainer.sanity_checking:
+            self.confusion.reset()
+            self.calibration.reset()
+            return
         self.scores = Scores(confusion=self.confusion.compute(), labels=self.labels)
         self.confusion.reset()
         self.temperature = Calibration(**self.calibration.compute()).temperature
@@ -181,12 +189,20 @@ class SegmentationModule(pl.LightningModule):
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Make the optimiser over groups and the schedule over the trainer's steps."""
         optimizer = self.make_optimizer(self.make_groups(self.model))
-        steps = int(self.trainer.estimated_stepping_batches)
-        scheduler = self.make_scheduler(optimizer, total_steps=steps)
+        steps = self.trainer.estimated_stepping_batches
+        self.total_steps = STEPS if steps == float("inf") else int(steps)
+        scheduler = self.make_scheduler(optimizer, total_steps=self.total_steps)
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
         }
+
+    def lr_scheduler_step(self, scheduler: LRScheduler, metric: Any) -> None:
+        """Go on by a step, or to where the time is."""
+        if self.budget is None:
+            super().lr_scheduler_step(scheduler, metric)
+        else:
+            self.budget.move(scheduler, self.global_step, self.total_steps)
 
 
 def _running_statistics(model: nn.Module) -> list[Tensor]:

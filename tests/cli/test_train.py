@@ -2,6 +2,7 @@
 
 import csv
 import json
+import time
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ TOY = [
     "data.dataset.num_val=1",
     "data.dataset.sensors=[vlp16]",
     "data.dataset.cache=scans",
+    "data.num_workers=0",
     "data.grid_size=0.6",
     "data.max_points=1500",
     *(f"model.{name}={value}" for name, value in ARGUMENTS.items()),
@@ -203,3 +205,18 @@ def test_what_does_not_fit_is_refused_in_one_sentence(pctx, street_model, overri
     found, _, err = pctx("train", *TOY, *overrides)
     assert found == code
     assert err.splitlines()[-1].startswith(f"pctx: {words}")
+
+
+def test_a_run_ends_with_its_time_and_has_a_model_of_its_end(pctx, tmp_path):
+    start = time.monotonic()
+    code, _, err = pctx("train", *TOY, "trainer.max_time=00:00:00:04", "hydra.run.dir=run")
+    assert code == 0, err
+    assert time.monotonic() - start < 60
+    assert "time is up after" in (tmp_path / "run" / "train.log").read_text()
+    with (tmp_path / "run" / "metrics.csv").open() as file:
+        rates = [float(row["lr-AdamW/pg1"]) for row in csv.DictReader(file) if row["lr-AdamW/pg1"]]
+    assert max(rates[:-1]) > 20 * rates[-1]
+    assert load_checkpoint(tmp_path / "run" / "model.pt").metrics["miou"] > 0
+    code, _, err = pctx("train", *TOY, "trainer.max_time=soon")
+    assert code == 2
+    assert "trainer.max_time=soon is not days:hours:minutes:seconds" in err
