@@ -17,16 +17,13 @@ import numpy as np
 from pctx.data.dataset import ScanDataset
 from pctx.data.features import FeatureSpec
 from pctx.data.spacing import median_spacing
+from pctx.data.strays import STRAY, TAIL
 from pctx.geometry.curves import MAX_DEPTH
 from pctx.geometry.grid import voxelize
 from pctx.geometry.points import PointCloud
 
 MEASURED = 20
 """Scans of a split, evenly chosen, whose spacing and voxels are measured."""
-STRAY = 10.0
-"""Sizes of a cloud beyond its middle from which on a point belongs to nothing there."""
-_TAIL = 0.5
-"""Per cent of the points on either side that say nothing about a cloud's size."""
 _FEWEST_SIZED = 50
 """Points below which a cloud has no middle to be far from."""
 
@@ -143,7 +140,7 @@ def sizes(coord: np.ndarray) -> tuple[int, float, float]:
     extent = float(np.ptp(coord.astype(np.float64), axis=0).max())
     if len(coord) < _FEWEST_SIZED:
         return 0, extent, extent
-    low, middle, high = np.percentile(coord, [_TAIL, 50, 100 - _TAIL], axis=0)
+    low, middle, high = np.percentile(coord, [100 * TAIL, 50, 100 - 100 * TAIL], axis=0)
     size = float((high - low).max())
     far = (np.abs(coord - middle) > STRAY * max(size, 1e-3)).any(axis=1)
     return int(far.sum()), size, extent

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pctx.data.audit import STRAY, ScanFacts
+from pctx.data.audit import ScanFacts
 from pctx.data.features import FeatureSpec
 from pctx.data.labels import SPLITS, LabelSet
 from pctx.data.spacing import suggest_grid_size
+from pctx.data.strays import STRAY
 from pctx.geometry.curves import MAX_DEPTH
 
 FAR_FROM_ONE = 30.0

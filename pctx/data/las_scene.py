@@ -17,6 +17,7 @@ from pctx.data.io.columns import cloud_from_columns
 from pctx.data.io.las_file import LasFile, open_las_file
 from pctx.data.median import Median
 from pctx.data.scenes import middle_of, with_fields
+from pctx.data.strays import STRAY_VOXELS, near_bulk, tell
 from pctx.data.tiling import (
     Box,
     Cells,
@@ -52,18 +53,29 @@ class Placed:
 
 
 class Placer:
-    """Says block by block, in the file's order, where its points are among the sorted ones."""
+    """Says block by block, in the file's order, where its points are among the sorted ones.
+
+    Attributes:
+        low, high: (3,) of the points placed so far, metres in the file's frame.
+    """
 
     def __init__(self, cells: Cells, skip: Collection[int]) -> None:
         self.cells, self.skip = cells, skip
+        self.low, self.high = np.full(3, np.inf), np.full(3, -np.inf)
         self._next = cells.starts[:-1].copy()
 
     def __call__(self, block: LasFile) -> Placed:
         """Place the next block."""
         rows, coord = _with_cell(block, self.cells.edge, self.cells.anchor, self.skip)
+        keys = cell_keys(coord, self.cells.edge, self.cells.anchor)
+        if len(rows):  # strays have no cell
+            cells = self.cells.keys
+            near = ((keys >= cells.min(axis=0)) & (keys <= cells.max(axis=0))).all(axis=1)
+            rows, coord, keys = rows[near], coord[near], keys[near]
         if not len(rows):
             return Placed(rows=rows, runs=())
-        keys = cell_keys(coord, self.cells.edge, self.cells.anchor)
+        self.low = np.minimum(self.low, coord.min(axis=0))
+        self.high = np.maximum(self.high, coord.max(axis=0))
         rank = self.cells.rank(keys)
         order = np.argsort(rank, kind="stable")
         found, counts = np.unique(rank, return_counts=True)
@@ -82,7 +94,7 @@ class LasScene:
         folder: where the sorted points lie, `points.bin`.
         cells: of the points, around the first of them.
         origin: (3,) float64, that of the cloud.
-        low, high: (3,) of all points in the cells, relative to the origin.
+        low, high: (3,) of all points in the cells (strays are in none), relative to the origin.
         witness: (1, r) a point that has the largest colours and nir of all: with it a part of the
             file is read as the whole would be.
         fields: of the features that are read.
@@ -160,7 +172,8 @@ def sort_las(
         survey = _Survey(front, grid_size, tile, skip)
         for block in _files(front, blocks(BLOCK)):
             survey.add(block)
-        placer = Placer(survey.cells, skip)
+        cells = _without_strays(survey.cells, grid_size)
+        placer = Placer(cells, skip)
         with (folder / "points.bin").open("wb") as stream:
             for block in _files(front, blocks(BLOCK)):
                 placed, first = placer(block), 0
@@ -174,12 +187,11 @@ def sort_las(
     middle = np.array([median.value for median in survey.medians]) * scales + offsets
     far = np.abs(middle).max() > FLOAT32_SAFE_EXTENT
     origin = np.round(middle) if far else np.zeros(3)
-    cells = survey.cells
     with replacing(folder / "cells.npz", overwrite=True) as beside:
         np.savez(
             beside,
-            low=survey.low - origin,
-            high=survey.high - origin,
+            low=placer.low - origin,
+            high=placer.high - origin,
             origin=origin,
             edge=cells.edge,
             anchor=cells.anchor,
@@ -226,7 +238,6 @@ class _Survey:
         self.edge = edge = cell_edge(grid_size, tile)
         self.num_points = 0
         self.medians = [Median() for _ in range(3)]
-        self.low, self.high = np.full(3, np.inf), np.full(3, -np.inf)
         self.witness = np.zeros((1, front.points.shape[1]), np.uint8)
         self.cells = Cells(
             edge=edge,
@@ -249,10 +260,18 @@ class _Survey:
         las_points.keep_largest(block, self.witness, _LARGEST)
         rows, coord = _with_cell(block, self.edge, self.cells.anchor, self.skip)
         if len(rows):
-            self.low = np.minimum(self.low, coord.min(axis=0))
-            self.high = np.maximum(self.high, coord.max(axis=0))
             found, _ = sort_cells(coord, self.edge, self.cells.anchor, self.grid_size)
             self.cells = self.cells.merged(found)
+
+
+def _without_strays(cells: Cells, grid_size: float) -> Cells:
+    """Leave out the cells that are far from all others, as `CloudScene` does."""
+    if not len(cells.keys):
+        return cells
+    near = near_bulk(cells.keys, STRAY_VOXELS * grid_size / cells.edge, cells.points)
+    keys, points, voxels = cells.keys[near], cells.points[near], cells.voxels[near]
+    tell(int(cells.points.sum() - points.sum()))
+    return replace(cells, keys=keys, points=points, voxels=voxels)
 
 
 def _integers(block: LasFile) -> tuple[np.ndarray, ...]:

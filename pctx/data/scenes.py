@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from pctx.data.strays import STRAY_VOXELS, near_bulk, tell
 from pctx.data.tiling import (
     Box,
     Cells,
@@ -46,7 +47,7 @@ class CloudScene:
 
     Args:
         cloud: all points.
-        rows: those that count, ascending; finite.
+        rows: those that count, ascending; finite. Strays among them are left out.
         fields: of the features that are read; other columns are left behind.
         grid_size: edge of a voxel, metres.
         tile: edge of square tiles in metres; None for as few boxes as the limits allow.
@@ -68,17 +69,15 @@ class CloudScene:
         self.cloud = with_fields(cloud, fields)
         self.grid_size, self.tile = grid_size, tile
         self._anchor = cell_anchor(cloud.origin, grid_size, tile) - cloud.origin
+        rows = self._without_strays(rows)
         coord = cloud.coord[rows]
-        extent = np.ptp(coord.astype(np.float64), axis=0).max() if len(rows) else 0.0
+        extent = _extent(coord)
         self._sorted: tuple[Cells, np.ndarray] | None = None
         self.rows = rows
         self.middle: np.ndarray | None = None
         self.boxes = [Box.everything()] if len(rows) else []
         few = len(rows) <= min(limits.voxels, limits.points) and extent <= limits.extent
         if len(rows) and not (few and tile is None):
-            edge = cell_edge(grid_size, tile)
-            near = in_range(cell_keys(coord, edge, self._anchor))
-            self.rows, coord = rows[near], coord[near]
             cells, _ = self._sort()
             if tile is not None:
                 self.boxes = square_boxes(cells, tile)
@@ -103,12 +102,32 @@ class CloudScene:
         """Cut a box in two; () where it is one cell."""
         return halves(self._sort()[0], box)
 
+    def _without_strays(self, rows: np.ndarray) -> np.ndarray:
+        """Leave out the rows that are out of range, or far from all others."""
+        coord = self.cloud.coord[rows]
+        if not _extent(coord) > STRAY_VOXELS * self.grid_size:
+            return rows
+        edge = cell_edge(self.grid_size, self.tile)
+        keys = cell_keys(coord, edge, self._anchor)
+        near = in_range(keys)
+        if near.any():
+            near[near] = near_bulk(keys[near], STRAY_VOXELS * self.grid_size / edge)
+        tell(len(rows) - int(near.sum()))
+        return rows[near]
+
     def _sort(self) -> tuple[Cells, np.ndarray]:
         if self._sorted is None:
             edge = cell_edge(self.grid_size, self.tile)
             coord = self.cloud.coord[self.rows]
             self._sorted = sort_cells(coord, edge, self._anchor, self.grid_size)
         return self._sorted
+
+
+def _extent(coord: np.ndarray) -> float:
+    """Give the longest side of the box of points (n, 3), metres; 0 of none."""
+    if not len(coord):
+        return 0.0
+    return float((coord.max(axis=0).astype(np.float64) - coord.min(axis=0)).max())
 
 
 def with_fields(cloud: PointCloud, fields: Collection[str]) -> PointCloud:

@@ -123,8 +123,9 @@ class Predictor:
     def __call__(self, cloud: PointCloud, progress: Progress | None = None) -> Prediction:
         """Label every point of a cloud, in its order. Its labels are read for `skip` alone.
 
-        Non-finite and skipped points get class number -1, and so do those further from the origin
-        than 2^20 cells of 25 voxels; the other labels do not depend on them.
+        Non-finite and skipped points get class number -1, and so do strays: those that are ten
+        times as far from the middle as the cloud is wide, see `pctx.data.strays`. The other labels
+        do not depend on them.
 
         Raises:
             ValueError: the cloud lacks a channel of the model, and no fill value was given; or

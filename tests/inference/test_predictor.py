@@ -80,12 +80,16 @@ def test_identical_points_get_one_class(predictor):
     assert len(set(prediction.label.tolist())) == 1
 
 
-def test_a_stray_point_far_away_is_handled_and_changes_no_other_label(predictor):
+@pytest.mark.parametrize("place", [(5e6, 0, 0), (-50_000, 0, 0), (0, 0, -9000), (5e4, 5e4, 5e4)])
+def test_a_stray_point_has_no_class_and_changes_no_other(place, caplog):
     cloud = toy_cloud(label=False)
-    far = np.array([[5e6, 0, 0]], dtype=np.float32)
-    prediction = predictor(PointCloud(coord=np.concatenate([cloud.coord, far])))
-    assert len(prediction) == 3001
-    np.testing.assert_array_equal(prediction.label[:-1], predictor(cloud).label)
+    predictor = Predictor(toy_checkpoint(fields=("coord", "height")))
+    whole = np.insert(cloud.coord, 1000, place, axis=0)
+    prediction = predictor(PointCloud(coord=whole))
+    assert prediction.label[1000] == -1
+    others = np.delete(prediction.probability, 1000, axis=0)
+    np.testing.assert_array_equal(others, predictor(cloud).probability)
+    assert "1 stray point" in caplog.text
 
 
 def test_tiles_with_enough_overlap_agree_with_one_pass_nearly_everywhere(predictor):

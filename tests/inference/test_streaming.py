@@ -11,7 +11,7 @@ from pctx.data.io.formats import read, write
 from pctx.geometry.points import PointCloud
 from pctx.inference.predictor import Predictor
 from pctx.inference.streaming import Columns, label_las
-from tests.toy import toy_checkpoint, toy_cloud
+from tests.toy import LABELS, toy_checkpoint, toy_cloud
 
 ALL = Columns(probabilities=True, measures=("entropy", "margin"))
 
@@ -177,6 +177,23 @@ def test_far_strays_and_no_points_are_ordinary(checkpoint, tmp_path):
         assert label_las(predictor, source, target) == len(coord)
         expected = predictor(read(source)).raw
         np.testing.assert_array_equal(read(target).label, expected)
+
+
+@pytest.mark.parametrize("settings", [{}, {"tile": 5.0, "overlap": 2.0}])
+def test_a_stray_point_of_a_file_changes_no_other_label(settings, tmp_path):
+    cloud = toy_cloud(5000)
+    predictor = Predictor(toy_checkpoint(fields=("coord", "height")), **settings)
+    label = {}
+    for name, coord in (
+        ("sound", cloud.coord),
+        ("low", np.insert(cloud.coord, 1000, [-50_000, 0, -300], axis=0)),
+    ):
+        source, target = tmp_path / f"{name}.las", tmp_path / f"{name}_out.las"
+        write(source, PointCloud(coord=coord))
+        label_las(predictor, source, target)
+        label[name] = read(target).label
+    assert label["low"][1000] == LABELS.unlabeled
+    np.testing.assert_array_equal(np.delete(label["low"], 1000), label["sound"])
 
 
 def test_a_part_of_a_file_is_read_as_the_whole_is(tmp_path):
