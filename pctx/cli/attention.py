@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from pctx.geometry.points import PointBatch, PointCloud
     from pctx.models.segmentor import Segmentor
-    from pctx.vis.scene import Scene
+    from pctx.vis.exhibit import Focus
+    from pctx.vis.scene import Inside, Scene
 
 MAPS = ("attention", "rollout", "class", "gradcam")
 """What --map takes."""
@@ -58,12 +59,14 @@ class _Answer(NamedTuple):
         subject: what they are.
         ends: what the least and the largest mean.
         everywhere: whether the query plays no part.
+        inside: where in the model it looks.
     """
 
     values: Tensor
     subject: str
     ends: tuple[str, str]
     everywhere: bool = False
+    inside: Inside | None = None
 
 
 def read_question(flags: Mapping[str, str | int | float | None]) -> Question:
@@ -93,8 +96,10 @@ def read_question(flags: Mapping[str, str | int | float | None]) -> Question:
     )
 
 
-def attention_scenes(question: Question, path: Path) -> Callable[[PointCloud, str], list[Scene]]:
-    """Give what makes the scene of a cloud with a title.
+def attention_scenes(
+    question: Question, path: Path
+) -> Callable[[PointCloud, str, Focus], list[Scene]]:
+    """Give what makes the scene of a cloud with a title; a focus takes the question's place.
 
     Raises:
         FileNotFoundError: there is no such model file.
@@ -118,12 +123,18 @@ def attention_scenes(question: Question, path: Path) -> Callable[[PointCloud, st
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
 
-    def scenes(cloud: PointCloud, title: str) -> list[Scene]:
-        row = _row(question.query, cloud)
+    def scenes(cloud: PointCloud, title: str, focus: Focus) -> list[Scene]:
+        asked = replace(
+            question,
+            query=question.query if focus.row is None else focus.row,
+            layer=question.layer if focus.depth is None else focus.depth,
+            head=question.head if focus.head is None else focus.head,
+        )
+        row = _row(asked.query, cloud)
         rows = _around(cloud, row, MAX_CELLS * checkpoint.grid_size / 2)
         feat = checkpoint.features.extract(cloud)
         sample = prepare_rows(cloud.coord, feat, None, rows, checkpoint.grid_size)
-        answer = _answer(question, model, sample.points, int(sample.inverse[row]), names)
+        answer = _answer(asked, model, sample.points, int(sample.inverse[row]), names)
         subject = answer.subject
         if not answer.everywhere:
             x, y, z = cloud.coord[row] + cloud.origin
@@ -138,7 +149,7 @@ def attention_scenes(question: Question, path: Path) -> Callable[[PointCloud, st
             subject=subject,
             note=f"{far:,} points, too far off, not looked at" if far else "",
         )
-        return [scene]
+        return [replace(scene, inside=answer.inside)]
 
     return scenes
 
@@ -151,13 +162,16 @@ def _answer(
 
     from pctx.inference.attention_maps import attention_map, attention_rollout
     from pctx.inference.class_maps import class_map, grad_cam
+    from pctx.inference.inside import list_layers
+    from pctx.vis.scene import Inside
 
     if question.map == "attention":
         found = attention_map(model, points, question.layer, question.head, voxel)
         level = f"level {found.layer.level}{' of the decoder' if found.layer.decoder else ''}"
         heads = "mean of all heads" if question.head is None else f"head {question.head}"
         subject = f"attention in layer {found.layer.number}, {level}, {heads}"
-        return _Answer(found.point, subject, ("not heard", "heard most"))
+        inside = Inside(found.layer.number, len(list_layers(model)), found.heads)
+        return _Answer(found.point, subject, ("not heard", "heard most"), inside=inside)
     if question.map == "rollout":
         values = attention_rollout(model, points, voxel)
         return _Answer(values, "attention rollout", ("no share", "largest share"))

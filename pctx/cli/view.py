@@ -1,22 +1,25 @@
-"""pctx view: look at clouds in a window, a picture or a page."""
+"""pctx view: look at clouds in a window, a picture, a turning picture or a page."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pctx.cli.attention import attention_scenes, read_question
+from pctx.cli.attention import read_question
 from pctx.cli.config import UsageError
+from pctx.cli.exhibits import LOOKED_INTO, Order, check_colors, read_labels, scenes_of
 from pctx.cli.predict_jobs import named
-from pctx.cli.structure import STRUCTURES, model_scenes, read_flags, structure_scenes
+from pctx.cli.structure import STRUCTURES, Structure, read_flags
 
 if TYPE_CHECKING:
-    from pctx.geometry.points import PointCloud
+    from pctx.vis.exhibit import Album
+    from pctx.vis.palette import RGB
     from pctx.vis.scene import Scene
 
 log = logging.getLogger(__name__)
@@ -25,11 +28,19 @@ EXAMPLES = """Examples:
 
 pctx view scan.laz
 
+pctx view scans/ --card semantic_kitti                     (a folder: N and P turn the pages)
+
 pctx view scan.laz --color height --render scan.png
 
-pctx view labelled.label --card semantic_kitti --html page.html
+pctx view scan.bin --predicted out.label --card semantic_kitti
+
+pctx view scan.laz --model model.pt --color label,prediction,error --render row.png
 
 pctx view scan.laz --model model.pt --color error --render error.png
+
+pctx view scan.laz --render turn.gif                       (or turn.mp4)
+
+pctx view scan.laz --model model.pt --html page.html
 
 pctx view scan.laz --color order --curve hilbert --grid 0.2
 
@@ -42,43 +53,60 @@ pctx view scan.laz --color attention --model model.pt --query 12.5,-3,0.5 --rend
 pctx view scan.laz --color attention --model model.pt --map class --class pole --html pole.html
 """
 
-PREDICTED = ("prediction", "error", "entropy")
-"""What --color takes from a model's prediction."""
+LIMIT = 10_000_000
+"""Points of a file that a window or a page may hold."""
 
-LOOKED_INTO = ("attention",)
-"""What --color takes from inside a model."""
-
+_PICTURE_LIMIT = 3_000_000  # what a picture of 1600 x 1200 pixels can show
+_GROUNDS = ("dark", "light")
 _PANEL = "Order and windows, without a model"
 _INSIDE = "Looking inside a model, with --color attention"
 
 
 def view(
-    files: Annotated[list[Path], typer.Argument(help="Point-cloud files.", metavar="FILE")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Point-cloud files, or folders of them.", metavar="FILE")
+    ],
     color: Annotated[
         str | None,
         typer.Option(
-            help="label, prediction, error, entropy, rgb, intensity, height, instance, order, "
-            "window or attention; by default the first that there is of prediction, label, rgb, "
-            "intensity and height."
+            help="label, prediction, error, confidence, entropy, margin, variance, features, rgb, "
+            "intensity, height, instance, order, window or attention, or several with commas; by "
+            "default the first that there is of prediction, label, rgb, intensity and height."
         ),
     ] = None,
     model: Annotated[
         Path | None,
         typer.Option(
-            help="A model file: shows what it predicts, its error or its entropy; with order and "
+            help="A model file: shows what it predicts, its error, how sure it is; with order and "
             "window, the curves and windows of its first level; with attention, what it looks at."
         ),
     ] = None,
+    predicted: Annotated[
+        Path | None,
+        typer.Option(
+            help="What was predicted: a file that `pctx predict` wrote, or a folder of them."
+        ),
+    ] = None,
+    views: Annotated[
+        int, typer.Option(help="Forward passes of the model; variance needs 2 or more.", min=1)
+    ] = 1,
     card: Annotated[
         str | None, typer.Option(help="Names and colours of the raw ids: a card's name or file.")
     ] = None,
     picture: Annotated[
-        Path | None, typer.Option("--render", help="Draw into a .png; needs no display.")
+        Path | None,
+        typer.Option(
+            "--render", help="Draw into a .png, or turning into a .gif or .mp4; needs no display."
+        ),
     ] = None,
-    size: Annotated[str, typer.Option(help="Width x height of the picture.")] = "1600x1200",
+    size: Annotated[
+        str | None,
+        typer.Option(help="Width x height; by default 1600x1200, of a moving picture 800x600."),
+    ] = None,
     perspective: Annotated[
-        str, typer.Option("--from", help="auto, top, street, oblique or object.")
+        str, typer.Option("--from", help="auto, top, street, oblique, object or driver.")
     ] = "auto",
+    ground: Annotated[str, typer.Option("--background", help="dark or light.")] = "dark",
     html: Annotated[
         Path | None, typer.Option(help="Write a page for a browser, all in one file.")
     ] = None,
@@ -151,10 +179,9 @@ def view(
     ] = None,
 ) -> None:
     """Show point clouds: in an Open3D window, or with --render or --html without a display."""
-    from pctx.data.io.formats import read
-
-    width_height = _size(size)
-    _check_names(color, perspective, model)
+    width_height = None if size is None else _size(size)
+    colors = tuple(part.strip() for part in color.split(",")) if color is not None else ()
+    _check_names(colors, perspective, ground, model, predicted)
     flags = {"--grid": grid, "--curve": curve, "--windows": windows, "--window-size": window_size}
     inside = {
         "--map": what,
@@ -163,18 +190,34 @@ def view(
         "--head": head,
         "--class": class_name,
     }
-    scenes_of = _scenes_of(color, model, card, flags, inside)
-    scenes: list[Scene] = []
-    failed = False
-    for file in files:
-        try:
-            scenes += scenes_of(read(file), file.name)
-        except (ValueError, OSError) as error:
-            sys.stderr.write(f"pctx: {named(file, error)}\n")
-            failed = True
-    if scenes:
-        _show(scenes, picture, width_height, perspective, html, overwrite)
-    if failed:
+    _check_flags(colors, model, flags, inside)
+    _check_outputs(picture, html, overwrite)
+    order = Order(
+        colors=colors,
+        model=model,
+        predicted=predicted,
+        labels=read_labels(card),
+        structures=_structures(colors, flags),
+        question=read_question(inside),
+        views=views,
+        limit=LIMIT if picture is None or html is not None else _PICTURE_LIMIT,
+    )
+    failures: list[str] = []
+    album = order.album(files, failures)
+    background = _background(ground)
+    if picture is None and html is None:
+        failures += _show(album, background)
+    else:
+        scenes = _scenes(album, colors, failures, every=html is not None)
+        if picture is not None:
+            chosen = [scene for made in scenes for scene in (made if colors else made[:1])]
+            _draw(chosen, picture, width_height, perspective, background, overwrite)
+        if html is not None:
+            chosen = [scene for made in scenes for scene in made]
+            _write_page(chosen, html, ground == "light", overwrite)
+    for failure in dict.fromkeys(failures):
+        sys.stderr.write(f"pctx: {failure}\n")
+    if failures:
         raise typer.Exit(1)
 
 
@@ -192,82 +235,123 @@ def _size(text: str) -> tuple[int, int]:
     return size
 
 
-def _check_names(color: str | None, perspective: str, model: Path | None) -> None:
+def _check_names(
+    colors: tuple[str, ...],
+    perspective: str,
+    ground: str,
+    model: Path | None,
+    predicted: Path | None,
+) -> None:
     from pctx.vis.camera import VIEWS
     from pctx.vis.fields import COLORS
 
-    known = (*COLORS, *STRUCTURES, *LOOKED_INTO)
-    if color is not None and color not in known:
-        raise UsageError(f"--color must be one of {', '.join(known)}; found {color!r}")
-    if color in (*PREDICTED, *LOOKED_INTO) and model is None:
-        raise UsageError(f"--color {color} needs a model: add --model model.pt")
+    check_colors(colors, model, predicted, (*COLORS, *STRUCTURES, *LOOKED_INTO))
+    if model is not None and predicted is not None:
+        raise UsageError("--model and --predicted both say what is predicted; leave one out")
     if perspective not in VIEWS:
         raise UsageError(f"--from must be one of {', '.join(VIEWS)}; found {perspective!r}")
+    if ground not in _GROUNDS:
+        raise UsageError(f"--background must be one of {', '.join(_GROUNDS)}; found {ground!r}")
 
 
-def _scenes_of(
-    color: str | None,
+def _check_flags(
+    colors: tuple[str, ...],
     model: Path | None,
-    card: str | None,
     flags: Mapping[str, str | int | float | None],
     inside: Mapping[str, str | int | float | None],
-) -> Callable[[PointCloud, str], list[Scene]]:
-    """Give what makes the scenes of a cloud with a title."""
+) -> None:
+    """Refuse flags that say nothing about what is shown."""
     for flag, value in inside.items():
-        if value is not None and color not in LOOKED_INTO:
+        if value is not None and not set(colors) & set(LOOKED_INTO):
             raise UsageError(f"{flag} goes with --color attention only; leave it out")
-    if color in STRUCTURES and model is None:
-        return structure_scenes(read_flags(color, flags))
     for flag, value in flags.items():
-        if value is not None and color not in STRUCTURES:
+        if value is not None and not set(colors) & set(STRUCTURES):
             raise UsageError(f"{flag} goes with --color order or window only; leave it out")
-        if value is not None:
+        if value is not None and model is not None:
             raise UsageError(f"{flag} is the model's own; leave out {flag} or --model")
-    if color in STRUCTURES and model is not None:
-        return model_scenes(color, model)
-    if color in LOOKED_INTO and model is not None:
-        return attention_scenes(read_question(inside), model)
-    return _field_scenes(color, model, card)
 
 
-def _field_scenes(
-    color: str | None, model: Path | None, card: str | None
-) -> Callable[[PointCloud, str], list[Scene]]:
-    from pctx.data.cards import find_card
-    from pctx.data.labels import read_card
-    from pctx.inference.predictor import Predictor
-    from pctx.vis.fields import make_scene
+def _check_outputs(picture: Path | None, html: Path | None, overwrite: bool) -> None:
+    """Find out before anything is read whether the files can be written."""
+    from pctx.vis.turn import MOVING, check_moving
 
-    predictor = Predictor(model) if model is not None else None
-    labels = read_card(find_card(card)).labels if card is not None else None
+    for path in (picture, html):
+        if path is not None and path.exists() and not overwrite:
+            raise FileExistsError(f"{path}: exists already; --overwrite replaces it")
+    if picture is not None and picture.suffix.lower() in MOVING:
+        check_moving(picture)
 
-    def scenes(cloud: PointCloud, title: str) -> list[Scene]:
-        prediction = predictor(cloud) if predictor is not None else None
-        return [make_scene(cloud, prediction, color=color, labels=labels, title=title)]
 
+def _structures(
+    colors: tuple[str, ...], flags: Mapping[str, str | int | float | None]
+) -> dict[str, Structure]:
+    """Read the flags for order and for windows; those not asked for have the defaults."""
+    none = dict.fromkeys(flags)
+    return {color: read_flags(color, flags if color in colors else none) for color in STRUCTURES}
+
+
+def _background(ground: str) -> RGB:
+    from pctx.vis.figure import DARK, PAPER
+
+    return PAPER if ground == "light" else DARK
+
+
+def _show(album: Album, background: RGB) -> list[str]:
+    from pctx.vis.viewer import show_or_render
+
+    if not album:
+        return []
+    picture, failures = show_or_render(album, background=background)
+    if picture is not None:
+        log.info("%s", picture)
+    return failures
+
+
+def _scenes(
+    album: Album, colors: tuple[str, ...], failures: list[str], *, every: bool
+) -> list[list[Scene]]:
+    """Open every file and make the scenes asked for, or all of its fields, the default one first."""
+    from pctx.vis.fields import COLORS
+
+    scenes: list[list[Scene]] = []
+    for title, make in album:
+        try:
+            exhibit = make()
+            wanted = colors
+            if every and not colors:
+                wanted = tuple(
+                    name for name in exhibit.layers if name in COLORS and name != "features"
+                )
+            scenes.append(list(scenes_of(exhibit, wanted)))
+        except UsageError:
+            raise
+        except (ValueError, OSError) as error:
+            failures.append(named(Path(title), error))
     return scenes
 
 
-def _show(
+def _draw(
     scenes: list[Scene],
-    picture: Path | None,
-    size: tuple[int, int],
+    path: Path,
+    size: tuple[int, int] | None,
     perspective: str,
-    html: Path | None,
+    background: RGB,
     overwrite: bool,
 ) -> None:
-    from pctx.vis.html import write_html
     from pctx.vis.render import render_scenes
-    from pctx.vis.viewer import show_or_render
+    from pctx.vis.turn import MOVING, render_turn
 
-    if picture is not None:
-        render_scenes(scenes, picture, size=size, view=perspective, overwrite=overwrite)
-        log.info("%s", picture)
-    if html is not None:
-        write_html(scenes, html, overwrite=overwrite)
-        log.info("%s", html)
-    if picture is None and html is None:
-        for scene in scenes:
-            fallback = show_or_render(scene)
-            if fallback is not None:
-                log.info("%s", fallback)
+    if scenes:
+        moving = path.suffix.lower() in MOVING
+        render = partial(render_turn if moving else render_scenes, scenes, path)
+        given = {} if size is None else {"size": size}
+        render(view=perspective, background=background, overwrite=overwrite, **given)
+        log.info("%s", path)
+
+
+def _write_page(scenes: list[Scene], path: Path, light: bool, overwrite: bool) -> None:
+    from pctx.vis.html import write_html
+
+    if scenes:
+        write_html(scenes, path, light=light, overwrite=overwrite)
+        log.info("%s", path)

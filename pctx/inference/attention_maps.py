@@ -30,6 +30,7 @@ class AttentionMap:
         index: the points of that level that it hears: those of its window, or its neighbours.
         weight: what each of them is to it; the sum is 1.
         point: the same on the batch: what a coarse point has, its points share evenly.
+        heads: of the layer.
     """
 
     layer: Layer
@@ -37,6 +38,7 @@ class AttentionMap:
     index: Int[Tensor, "k"]
     weight: Float[Tensor, "k"]
     point: Float[Tensor, "n"]
+    heads: int
 
 
 @torch.no_grad()
@@ -79,6 +81,7 @@ def attention_map(
         index=index,
         weight=weight,
         point=spread(level, run.levels, chosen.level),
+        heads=heads,
     )
 
 

@@ -5,12 +5,12 @@ n points.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
 
-View = Literal["auto", "top", "street", "oblique", "object"]
+View = Literal["auto", "top", "street", "oblique", "object", "driver"]
 VIEWS: tuple[str, ...] = get_args(View)
 
 SAMPLE = 30_000
@@ -37,6 +37,23 @@ class Camera:
     def target(self) -> np.ndarray:
         """(3,) float64: the point in the middle of the picture, `reach` away."""
         return self.eye + self.reach * self.axes[2]
+
+    @property
+    def azimuth(self) -> float:
+        """Of the look, from +x to +y, radians."""
+        return float(np.arctan2(self.axes[2, 1], self.axes[2, 0]))
+
+    @property
+    def elevation(self) -> float:
+        """Of the eye above the horizon, radians."""
+        return float(np.arcsin(-self.axes[2, 2]))
+
+    def turned(self, angle: float) -> Camera:
+        """Go around what is looked at, on the same height, by radians."""
+        cos, sin = np.cos(angle), np.sin(angle)
+        spin = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
+        axes = self.axes @ spin.T
+        return replace(self, eye=self.target - self.reach * axes[2], axes=axes)
 
     def project(self, coord: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Give right and up in half picture heights from the middle, and depth in metres; (n,)."""
@@ -66,17 +83,28 @@ _POSES = {
 }
 _MARGIN = 0.93  # of the half picture that the points fill
 _SCAN_PEAK = 0.4  # median over 95th percentile of the distance: 0.5..0.7 on land, < 0.3 in scans
+_EYE_HEIGHT = 2.0  # metres above the ground: that of a driver in a van, and of most sensors
+_DRIVER = _Pose(azimuth=0, elevation=7, opening=50, outside=0)
+_AHEAD = 15.0  # metres from the driver to what is looked at
 _FLAT = 0.45  # height over width below which a cloud is land and not an object
 
 
-def frame(coord: np.ndarray, *, view: str = "auto", aspect: float = 4 / 3) -> Camera:
+def frame(
+    coord: np.ndarray,
+    *,
+    view: str = "auto",
+    aspect: float = 4 / 3,
+    sensor: np.ndarray | None = None,
+) -> Camera:
     """Choose a camera that shows the bulk of the points (n, 3) float32, up being +z.
 
     Args:
         coord: finite positions, metres, around the origin.
         view: "top" looks down, north (+y) up, all but without perspective; "street" suits one
             LiDAR scan, "oblique" a tile of land, "object" a thing; "auto" goes by the shape.
+            "driver" stands 2 m above the ground in the middle and looks along the longer axis.
         aspect: width over height of the picture.
+        sensor: (3,) where the scanner was, and the driver is; None for the middle.
 
     Raises:
         ValueError: `view` is unknown.
@@ -85,6 +113,8 @@ def frame(coord: np.ndarray, *, view: str = "auto", aspect: float = 4 / 3) -> Ca
         raise ValueError(f"view must be one of {', '.join(VIEWS)}; found {view!r}")
     sample = coord[distinct(coord)].astype(np.float64)
     bulk = _bulk(sample if len(sample) else np.zeros((1, 3)))
+    if view == "driver":
+        return _drive(bulk, sensor)
     pose = _POSES[_kind(bulk) if view == "auto" else view]
     if pose is _POSES["street"]:
         distance = np.hypot(*(bulk[:, :2] - np.median(bulk[:, :2], axis=0)).T)
@@ -92,6 +122,20 @@ def frame(coord: np.ndarray, *, view: str = "auto", aspect: float = 4 / 3) -> Ca
     azimuth = np.pi / 2 if view == "top" else _long_axis(bulk) + np.radians(pose.azimuth)
     axes = _axes(float(azimuth), np.radians(pose.elevation))
     return _fit(bulk, axes, float(np.tan(np.radians(pose.opening / 2))), pose.outside, aspect)
+
+
+def _drive(bulk: np.ndarray, sensor: np.ndarray | None) -> Camera:
+    low, high = np.percentile(bulk, (2.5, 97.5), axis=0)
+    place = np.median(bulk, axis=0)
+    if sensor is not None and ((sensor >= low - 5) & (sensor <= high + 5))[:2].all():
+        place = np.asarray(sensor, np.float64)
+    distance = np.hypot(*(bulk[:, :2] - place[:2]).T)
+    around = bulk[distance <= max(10.0, float(np.percentile(distance, 5)))]
+    ground = np.percentile(around[:, 2], 10)
+    axes = _axes(_long_axis(bulk), np.radians(_DRIVER.elevation))
+    eye = np.array([place[0], place[1], ground + _EYE_HEIGHT])
+    tangent = float(np.tan(np.radians(_DRIVER.opening / 2)))
+    return Camera(eye=eye, axes=axes, tangent=tangent, reach=_AHEAD)
 
 
 def distinct(coord: np.ndarray) -> np.ndarray:

@@ -9,18 +9,36 @@ from typing import Literal, TypeVar, get_args
 
 import numpy as np
 
+from pctx.data.io.predicted import PROBABILITY
 from pctx.data.labels import IGNORE_INDEX, LabelSet
 from pctx.data.prediction import Prediction
 from pctx.geometry.points import PointCloud
 from pctx.vis import palette
+from pctx.vis.features import feature_scene
 from pctx.vis.palette import Ramp
 from pctx.vis.scene import ColorScale, Scene, color_scene, entry_scene, id_scene, value_scene
 
 ColorBy = Literal[
-    "label", "prediction", "error", "entropy", "rgb", "intensity", "height", "instance"
+    "label",
+    "prediction",
+    "error",
+    "confidence",
+    "entropy",
+    "margin",
+    "variance",
+    "features",
+    "rgb",
+    "intensity",
+    "height",
+    "instance",
 ]
 COLORS: tuple[str, ...] = get_args(ColorBy)
+MEASURES = ("confidence", "entropy", "margin", "variance")
+"""How sure a prediction is: of a `Prediction`, or columns that `pctx predict` wrote into a file."""
 T = TypeVar("T")
+
+WRONG = "wrong"
+"""The legend's word for points whose class was missed."""
 
 LAS_FIELDS = frozenset(("number_of_returns", "point_source_id", "return_number"))
 """Columns by which a LAS file is known; its classes have names without a card."""
@@ -65,10 +83,14 @@ def make_scene(
         return _class_scene(cloud, pred.label, pred.labels, title=title, subject=color)
     if color == "error":
         return _error_scene(cloud, _needed(prediction, color, "prediction"), known, title)
-    if color == "entropy":
-        values = _needed(_needed(prediction, color, "prediction").entropy, color, "entropy")
-        scale = ColorScale(Ramp.ENTROPY, 0.0, 1.0, "")
-        return value_scene(cloud, values, title=title, subject="entropy", scale=scale)
+    if color in MEASURES:
+        values = _needed(measure(cloud, prediction, color), color, f"a prediction with {color}")
+        ramp = Ramp.ENTROPY if color in ("entropy", "variance") else Ramp.CONFIDENCE
+        scale = None if color == "variance" else ColorScale(ramp, 0.0, 1.0, "")
+        return value_scene(cloud, values, title=title, subject=color, scale=scale, ramp=ramp)
+    if color == "features":
+        features = _needed(prediction, color, "prediction").features
+        return feature_scene(cloud, _needed(features, color, "features"), title=title)
     if color == "rgb":
         return color_scene(
             cloud, _needed(cloud.color, color, "color"), title=title, subject="colour"
@@ -84,6 +106,55 @@ def make_scene(
         ids = np.where(ids > 0, ids, -1)  # 0 is "no instance" in every format that has them
         return id_scene(cloud, ids, title=title, subject=color, word="instance")
     raise ValueError(f"color must be one of {', '.join(COLORS)}; found {color!r}")
+
+
+def available(
+    cloud: PointCloud, prediction: Prediction | None = None, labels: LabelSet | None = None
+) -> tuple[str, ...]:
+    """Name the colours that `make_scene` can give here, the default one first."""
+    known = labels if labels is not None or prediction is None else prediction.labels
+    comparable = (
+        prediction is not None
+        and known is not None
+        and cloud.label is not None
+        and known.names == prediction.labels.names
+    )
+    here = {
+        "label": cloud.label is not None,
+        "prediction": prediction is not None,
+        "error": comparable,
+        **{name: measure(cloud, prediction, name) is not None for name in MEASURES},
+        "features": prediction is not None and prediction.features is not None,
+        "rgb": cloud.color is not None,
+        "intensity": cloud.intensity is not None,
+        "height": True,
+        "instance": cloud.instance is not None and bool((cloud.instance > 0).any()),
+    }
+    if prediction is not None and prediction.variance is not None:
+        here["variance"] = bool(prediction.variance.any())  # 0 where there was one view
+    first = _default_color(cloud, prediction)
+    return (first, *(color for color in COLORS if here[color] and color != first))
+
+
+def measure(cloud: PointCloud, prediction: Prediction | None, name: str) -> np.ndarray | None:
+    """Give how sure a prediction is, (n,): one of `MEASURES`; from the file's columns without one.
+
+    Confidence, entropy and margin follow from columns `probability_CLASS` where they are all that
+    the file has.
+    """
+    if prediction is not None:
+        return prediction.column(name)
+    if name in cloud.extra:
+        return np.asarray(cloud.extra[name])
+    columns = [column for key, column in cloud.extra.items() if key.startswith(PROBABILITY)]
+    if len(columns) < 2 or name == "variance":
+        return None
+    share = np.stack(columns, axis=1).astype(np.float32)
+    if name == "entropy":
+        logs = np.log(share, out=np.zeros_like(share), where=share > 0)
+        return -(share * logs).sum(axis=1) / np.float32(np.log(len(columns)))
+    second, first = np.partition(share, -2, axis=1)[:, -2:].T
+    return first if name == "confidence" else first - second
 
 
 def _default_color(cloud: PointCloud, prediction: Prediction | None) -> str:
@@ -116,7 +187,8 @@ def _label_scene(cloud: PointCloud, labels: LabelSet | None, title: str) -> Scen
     codes = np.unique(raw[strange >= 0])
     names = [*labels.names, *(f"id {code} (no class)" for code in codes.tolist())]
     colors = np.concatenate([np.array(labels.colors, np.uint8), palette.id_colors(codes)])
-    return entry_scene(cloud, label, names, colors, title=title, subject="label")
+    numbers = [*range(len(labels)), *(None for _ in codes)]
+    return entry_scene(cloud, label, names, colors, title=title, subject="label", numbers=numbers)
 
 
 def _encode(raw: np.ndarray, labels: LabelSet) -> tuple[np.ndarray, np.ndarray]:
@@ -150,5 +222,5 @@ def _error_scene(
     truth, _ = _encode(_needed(cloud.label, "error", "label"), labels)
     judged = np.where(truth == IGNORE_INDEX, 2, np.where(truth == prediction.label, 0, 1))
     colors = np.array([palette.RIGHT, palette.WRONG, palette.NOT_COUNTED], np.uint8)
-    names = ("right", "wrong", "not counted")
+    names = ("right", WRONG, "not counted")
     return entry_scene(cloud, judged, names, colors, title=title, subject="error")

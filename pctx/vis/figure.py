@@ -64,6 +64,7 @@ def draw(
     background: RGB = DARK,
     light: float = LIGHT,
     strip: int | None = None,
+    turn: float = 0.0,
 ) -> Image.Image:
     """Draw a scene with title, legend and scale bar.
 
@@ -76,6 +77,7 @@ def draw(
         light: strength of the eye-dome lighting; 0 draws the plain colours.
         strip: put the legend under the picture, in columns, on a strip so many pixels high; None
             puts it at the right.
+        turn: radians to go around the points from where the view begins.
 
     Raises:
         ValueError: the size is too small or too large, or `view` is unknown.
@@ -96,7 +98,10 @@ def draw(
         place = (pad, h - strip + pad)
         hole = (w, h - head - strip)
     hole = (max(hole[0], 16), max(hole[1], 16))
-    camera = camera or frame(scene.coord, view=view, aspect=hole[0] / hole[1])
+    if camera is None:
+        aspect = hole[0] / hole[1]
+        camera = frame(scene.coord, view=view, aspect=aspect, sensor=-scene.shift)
+    camera = camera.turned(turn) if turn else camera
     figure = Image.new("RGB", size, ink.panel)
     dots = rasterize(scene.coord, scene.color, camera, hole, background=background, light=light)
     figure.paste(Image.fromarray(dots), (0, head))

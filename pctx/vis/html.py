@@ -20,25 +20,31 @@ from pctx.vis.scene import Scene, same_points
 
 log = logging.getLogger(__name__)
 
-MAX_POINTS = 1_500_000
-"""Points in a page: about 16 MB, and what a modest graphics chip turns smoothly."""
+MAX_POINTS = 2_000_000
+"""Points in a page: 16 MB, and 5 to 11 MB a layer; what a modest graphics chip turns smoothly."""
 
-_RAMP_STOPS = 17
+_RAMP_STOPS = 256
 _ASPECT = 1.6  # of a browser's window, more or less
 
 
 def write_html(
-    scenes: Scene | Sequence[Scene], path: Path | str, *, overwrite: bool = False
+    scenes: Scene | Sequence[Scene],
+    path: Path | str,
+    *,
+    light: bool = False,
+    overwrite: bool = False,
 ) -> Path:
     """Write a self-contained page to turn, shift and zoom the points and to hide classes.
 
-    Each scene has a button: with its subject where all colour the same points, else with its title.
-    Positions are stored in 16 bits an axis. Very far points are left out, and beyond 1.5 million
-    points a cloud an even selection is shown; the page says so.
+    Each scene has a button with its subject, each cloud one with its title. A click on a point
+    tells where it is and what every scene of the cloud says of it. Positions are stored in 16 bits
+    an axis. Very far points are left out, and beyond 2 million points a cloud an even selection is
+    shown; the page says so.
 
     Args:
         scenes: one, or several such as truth, prediction and error.
         path: .html or .htm.
+        light: whether the page begins with a light ground; it has a button for it.
         overwrite: replace an existing file.
 
     Raises:
@@ -54,13 +60,13 @@ def write_html(
     shown = [scene.trim().thin(MAX_POINTS) for scene in scenes]
     for note in {scene.note: None for scene in shown if scene.note}:
         log.warning("%s: %s", path, note)
-    text = page(shown)
+    text = page(shown, light=light)
     with replacing(path, overwrite=overwrite) as beside:
         beside.write_text(text, encoding="utf-8")
     return path
 
 
-def page(scenes: Sequence[Scene]) -> str:
+def page(scenes: Sequence[Scene], *, light: bool = False) -> str:
     """Give the page's text; see `write_html`."""
     clouds: list[Scene] = []
     modes, blobs = [], []
@@ -69,16 +75,21 @@ def page(scenes: Sequence[Scene]) -> str:
         if cloud == len(clouds):
             clouds.append(scene)
             blobs.append(_blob(f"position{cloud}", _quantize(scene.coord)[2]))
+            if scene.row is not None and not _in_order(scene):
+                blobs.append(_blob(f"row{cloud}", (scene.row * scene.step).astype("<u4")))
         modes.append({**_mode(scene), "cloud": cloud})
-        if scene.entry is None:
-            blobs.append(_blob(f"color{i}", scene.color))
-        else:
+        if scene.entry is not None:
             blobs.append(_blob(f"entry{i}", scene.entry.astype("<u2")))
-    if len(clouds) > 1:
-        modes = [
-            {**mode, "name": s.title or mode["name"]} for mode, s in zip(modes, scenes, strict=True)
-        ]
-    data = {"clouds": [_cloud(scene) for scene in clouds], "modes": modes}
+        elif scene.value is not None and scene.scale is not None:
+            blobs.append(_blob(f"value{i}", scene.value.astype("<f4")))
+        else:
+            blobs.append(_blob(f"color{i}", scene.color))
+    data = {
+        "clouds": [_cloud(scene) for scene in clouds],
+        "modes": modes,
+        "light": light,
+        "grey": palette.UNLABELED,
+    }
     # "<" is escaped, so that no name can end the script element it stands in.
     words = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     template = resources.files("pctx.vis").joinpath("page.html").read_text(encoding="utf-8")
@@ -93,21 +104,29 @@ def page(scenes: Sequence[Scene]) -> str:
     )
 
 
+def _in_order(scene: Scene) -> bool:
+    """Whether the point of place i in a scene is that of number i in its file."""
+    row = scene.row
+    return row is None or (
+        scene.step == 1 and (len(row) == 0 or bool(row[-1] == len(row) - 1 and row[0] == 0))
+    )
+
+
 def _cloud(scene: Scene) -> dict[str, object]:
     low, step, _ = _quantize(scene.coord)
     camera = frame(scene.coord, aspect=_ASPECT)
-    ahead = camera.axes[2]
     return {
         "title": scene.title or "point cloud",
         "note": scene.note,
         "count": len(scene),
         "low": low.tolist(),
         "step": step.tolist(),
+        "shift": scene.shift.tolist(),
         "spacing": usual_spacing(scene.coord, spacing(scene.coord)),
         "camera": {
             "target": camera.target.tolist(),
-            "azimuth": float(np.arctan2(ahead[1], ahead[0])),
-            "elevation": float(np.arcsin(-ahead[2])),
+            "azimuth": camera.azimuth,
+            "elevation": camera.elevation,
             "reach": camera.reach,
             "tangent": camera.tangent,
         },
@@ -134,10 +153,7 @@ def _mode(scene: Scene) -> dict[str, object]:
             "ends": scene.scale.ends,
             "stops": stops.tolist(),
         }
-    legend = [
-        {"name": entry.name, "color": list(entry.color), "share": entry.share}
-        for entry in scene.legend
-    ]
+    legend = [{**entry._asdict(), "color": list(entry.color)} for entry in scene.legend]
     mark = None if scene.mark is None else scene.mark.tolist()
     return {"name": scene.subject or "colour", "legend": legend, "scale": scale, "mark": mark}
 

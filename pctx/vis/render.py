@@ -45,7 +45,7 @@ def render(
         labels: the classes of the cloud's raw ids; None takes the prediction's.
         title: usually the file's name.
         size: w, h in pixels.
-        view: "auto", "top", "street", "oblique" or "object", see `frame`.
+        view: "auto", "top", "street", "oblique", "object" or "driver", see `frame`.
         background: RGB behind points and words.
         overwrite: replace an existing file.
 
@@ -114,16 +114,32 @@ def render_scenes(
         ValueError: there is no scene, or a name or size cannot be used.
     """
     path = _checked(path, overwrite)
-    if len(scenes) == 1:
-        figure = draw(scenes[0], size=size, view=view, background=background)
-    else:
-        columns = _columns(max(1, len(scenes)), size)
-        rows = math.ceil(len(scenes) / columns)
-        cell = ((size[0] + _GAP) // columns - _GAP, (size[1] + _GAP) // max(1, rows) - _GAP)
-        grid = draw_row(scenes, columns=columns, size=cell, view=view, background=background)
-        figure = Image.new("RGB", size, background)
-        figure.paste(grid, (0, 0))
+    figure = draw_grid(scenes, size=size, view=view, background=background)
     return save(figure, path, overwrite=overwrite)
+
+
+def draw_grid(
+    scenes: Sequence[Scene],
+    *,
+    size: tuple[int, int],
+    view: str = "auto",
+    background: RGB = DARK,
+    turn: float = 0.0,
+) -> Image.Image:
+    """Draw one scene, or several in a grid, see `render_scenes`; seen from `turn` radians further.
+
+    Raises:
+        ValueError: there is no scene.
+    """
+    if len(scenes) == 1:
+        return draw(scenes[0], size=size, view=view, background=background, turn=turn)
+    columns = _columns(max(1, len(scenes)), size)
+    rows = math.ceil(len(scenes) / columns)
+    cell = ((size[0] + _GAP) // columns - _GAP, (size[1] + _GAP) // max(1, rows) - _GAP)
+    grid = draw_row(scenes, columns=columns, size=cell, view=view, background=background, turn=turn)
+    figure = Image.new("RGB", size, background)
+    figure.paste(grid, (0, 0))
+    return figure
 
 
 def draw_row(
@@ -133,8 +149,9 @@ def draw_row(
     size: tuple[int, int] = (900, 860),
     view: str = "auto",
     background: RGB = DARK,
+    turn: float = 0.0,
 ) -> Image.Image:
-    """Draw scenes side by side, see `render_row`."""
+    """Draw scenes side by side, see `render_row`; seen from `turn` radians further."""
     if not scenes:
         raise ValueError("a row of pictures needs at least one scene")
     columns = columns or len(scenes)
@@ -144,7 +161,7 @@ def draw_row(
     wide, high = size[0] + _GAP, size[1] + _GAP
     sheet = Image.new("RGB", (columns * wide - _GAP, rows * high - _GAP), background)
     for i, scene in enumerate(scenes):
-        figure = draw(scene, size=size, view=view, background=background, strip=strip)
+        figure = draw(scene, size=size, view=view, background=background, strip=strip, turn=turn)
         sheet.paste(figure, (i % columns * wide, i // columns * high))
     return sheet
 

@@ -29,11 +29,21 @@ MAX_LEGEND = 32
 
 
 class LegendEntry(NamedTuple):
-    """A line of the legend: what a colour means, and its share of the points in [0, 1]."""
+    """A line of the legend: what a colour means, and how much of the cloud has it.
+
+    Attributes:
+        name: of the class or id.
+        color: as in every other picture of the class.
+        share: of the points, in [0, 1].
+        points: their number.
+        number: of the class or id; None for none.
+    """
 
     name: str
     color: RGB
     share: float
+    points: int = 0
+    number: int | None = None
 
 
 class ColorScale(NamedTuple):
@@ -53,6 +63,20 @@ class ColorScale(NamedTuple):
     ends: tuple[str, str] | None = None
 
 
+class Inside(NamedTuple):
+    """Where in a model a scene looks.
+
+    Attributes:
+        depth: number of the layer.
+        depths: layers there are.
+        heads: heads of the layer.
+    """
+
+    depth: int
+    depths: int
+    heads: int
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scene:
     """Points and colours, with the words beside them. Pictures, pages and windows show scenes.
@@ -63,11 +87,15 @@ class Scene:
         title: usually the file.
         subject: what the colours show.
         legend: in order of class number; absent classes are left out. Empty with a scale.
-        entry: (n,) int64, the legend line of each point; None where there is no legend.
+        entry: (n,) int32, the legend line of each point; None where there is no legend.
         scale: of measured values; None for classes and ids.
+        value: (n,) float32, the measured values; None without a scale.
+        row: (n,) int64, the number of each point in the cloud; None where the scene is no cloud's.
+        step: of the file's points every how manyth is in the cloud.
         shift: (3,) float64; coord + shift is in the file's frame.
         note: one more remark, such as points left out.
         mark: (3,) a place to point at, in the frame of coord; None for none.
+        inside: where in a model it looks; None where it does not.
     """
 
     coord: np.ndarray
@@ -77,9 +105,13 @@ class Scene:
     legend: tuple[LegendEntry, ...] = ()
     entry: np.ndarray | None = None
     scale: ColorScale | None = None
+    value: np.ndarray | None = None
+    row: np.ndarray | None = None
+    step: int = 1
     shift: np.ndarray = field(default_factory=lambda: np.zeros(3))
     note: str = ""
     mark: np.ndarray | None = None
+    inside: Inside | None = None
 
     def __post_init__(self) -> None:
         n = len(self.coord)
@@ -87,8 +119,10 @@ class Scene:
             raise ValueError(
                 f"coord {self.coord.shape} and color {self.color.shape} must both be (n, 3)"
             )
-        if self.entry is not None and self.entry.shape != (n,):
-            raise ValueError(f"entry must be ({n},), found {self.entry.shape}")
+        for name in ("entry", "value", "row"):
+            column = getattr(self, name)
+            if column is not None and column.shape != (n,):
+                raise ValueError(f"{name} must be ({n},), found {column.shape}")
 
     def __len__(self) -> int:
         return len(self.coord)
@@ -113,11 +147,16 @@ class Scene:
         return self._kept(near, f"{int((~near).sum()):,} far points left out")
 
     def _kept(self, keep: np.ndarray, note: str) -> Scene:
+        def cut(column: np.ndarray | None) -> np.ndarray | None:
+            return None if column is None else column[keep]
+
         return replace(
             self,
             coord=self.coord[keep],
             color=self.color[keep],
-            entry=None if self.entry is None else self.entry[keep],
+            entry=cut(self.entry),
+            value=cut(self.value),
+            row=cut(self.row),
             note="; ".join(part for part in (self.note, note) if part),
         )
 
@@ -145,6 +184,7 @@ def color_scene(
         title=title,
         subject=subject,
         scale=scale,
+        row=np.flatnonzero(finite),
         shift=cloud.origin + center,
         note=note,
     )
@@ -158,19 +198,31 @@ def entry_scene(
     *,
     title: str = "",
     subject: str = "",
+    numbers: Sequence[int | None] | None = None,
 ) -> Scene:
-    """Colour each point by the line (n,) of names and colours it has; -1 is grey and comes last."""
+    """Colour each point by the line (n,) of names and colours it has; -1 is grey and comes last.
+
+    Args:
+        cloud: any points.
+        number: (n,) lines of `names`, from 0.
+        names: of the classes or ids.
+        colors: theirs, uint8.
+        title: usually the file's name.
+        subject: what the colours show.
+        numbers: what stands before each name in a legend; None takes its place among the names.
+    """
     table = np.concatenate([colors, np.array([palette.UNLABELED], np.uint8)])
     every = [*names, "unlabelled"]
+    known = [*(range(len(names)) if numbers is None else numbers), None]
     number = np.where(number < 0, len(names), number)
     seen = number[cloud.finite]
     counts = np.bincount(seen, minlength=len(every))
     present = np.flatnonzero(counts)
     legend = tuple(
-        LegendEntry(every[i], (r, g, b), counts[i] / len(seen))
+        LegendEntry(every[i], (r, g, b), counts[i] / len(seen), int(counts[i]), known[i])
         for i, (r, g, b) in zip(present.tolist(), table[present].tolist(), strict=True)
     )
-    line = np.zeros(len(every), dtype=np.int64)
+    line = np.zeros(len(every), dtype=np.int32)
     line[present] = np.arange(len(present))
     scene = color_scene(cloud, table[number], title=title, subject=subject)
     return replace(scene, legend=legend, entry=line[seen])
@@ -187,7 +239,13 @@ def id_scene(
         note = f"{int((value >= 0).sum()):,} {word}s"
         return color_scene(cloud, color, title=title, subject=subject, note=note)
     return entry_scene(
-        cloud, entry.reshape(-1), names, palette.id_colors(value), title=title, subject=subject
+        cloud,
+        entry.reshape(-1),
+        names,
+        palette.id_colors(value),
+        title=title,
+        subject=subject,
+        numbers=[None] * len(value),  # the names say them
     )
 
 
@@ -219,7 +277,8 @@ def value_scene(
     width = scale.high - scale.low
     unit_values = (values - scale.low) / width if width > 0 else np.full(len(values), 0.5)
     color = palette.ramp_colors(np.where(np.isfinite(values), unit_values, np.nan), scale.ramp)
-    return color_scene(cloud, color, title=title, subject=subject, scale=scale)
+    scene = color_scene(cloud, color, title=title, subject=subject, scale=scale)
+    return replace(scene, value=values[cloud.finite].astype(np.float32))
 
 
 def same_points(scenes: Sequence[Scene]) -> bool:

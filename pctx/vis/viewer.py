@@ -10,24 +10,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
 from pctx.data.labels import LabelSet
 from pctx.data.prediction import Prediction
 from pctx.geometry.points import PointCloud
-from pctx.vis.camera import frame
-from pctx.vis.fields import make_scene
+from pctx.vis.desk import Desk
+from pctx.vis.exhibit import Album, make_exhibit, scene_exhibit
 from pctx.vis.figure import DARK, draw
+from pctx.vis.palette import RGB
 from pctx.vis.render import save
 from pctx.vis.scene import Scene
 from pctx.vis.window import NO_LIBRARY, NO_WINDOW
 
 log = logging.getLogger(__name__)
 
-MAX_POINTS = 10_000_000
-"""Points in a window; Open3D shows nothing beyond some 19 million (isl-org/Open3D#6732)."""
-
-_ASPECT = 16 / 10  # of the window
 _INSTEAD = "`pctx view --render out.png` and pctx.render() draw a picture instead"
 
 
@@ -45,69 +40,96 @@ def show(
 ) -> None:
     """Show a cloud in an Open3D window and return when it is closed.
 
-    Mouse: turn, shift (with Ctrl), zoom (wheel). Keys: + and - size the points, R resets the view,
-    H prints all the others, Q closes.
+    Beside it stand its layers, one for each field and each thing predicted, and the legend.
+
+    Mouse: turn, shift (right button), zoom (wheel); Shift and a click tells all about a point. A
+    click on a line of the legend hides it. The panel lists the keys.
 
     Args:
         cloud: any points.
         prediction: of the same points, or None.
-        color: what the colours show, see `make_scene`.
+        color: the layer to begin with, see `make_scene`.
         labels: the classes of the cloud's raw ids; None takes the prediction's.
-        title: of the window.
+        title: usually the file's name.
 
     Raises:
         ValueError: a field is missing.
         ViewerError: there is no display, Open3D cannot be loaded, or its window died.
     """
-    show_scene(make_scene(cloud, prediction, color=color, labels=labels, title=title))
+    exhibit = make_exhibit(cloud, prediction, color=color, labels=labels, title=title)
+    show_album([(title, lambda: exhibit)])
 
 
 def show_scene(scene: Scene) -> None:
     """Show a scene in a window and return when it is closed; see `show`."""
+    show_album([(scene.title, lambda: scene_exhibit(scene))])
+
+
+def show_album(album: Album) -> list[str]:
+    """Show exhibits in one window, each opened when one comes to it.
+
+    Returns:
+        A sentence for each that could not be opened.
+
+    Raises:
+        ViewerError: there is no display, Open3D cannot be loaded, or its window died.
+    """
     if not _has_display():
         raise ViewerError(
             f"there is no display: neither DISPLAY nor WAYLAND_DISPLAY is set; {_INSTEAD}"
         )
-    shown = scene.trim().thin(MAX_POINTS)
-    if shown.note:
-        log.warning("%s", shown.note)
-    camera = frame(shown.coord, aspect=_ASPECT)
-    with tempfile.TemporaryDirectory(prefix="pctx-view-") as folder:
-        path = Path(folder) / "scene.npz"
-        np.savez(
-            path,
-            coord=shown.coord,
-            color=shown.color,
-            title=np.array(" - ".join(part for part in (scene.title, scene.subject) if part)),
-            background=np.array(DARK),
-            target=camera.target,
-            axes=camera.axes,
-            half_height=np.array(camera.reach * camera.tangent),
-            mark=np.zeros(0) if shown.mark is None else shown.mark,
-        )
-        ended = subprocess.run(_window_command(path), stderr=subprocess.PIPE, check=False)
-    if ended.returncode != 0:
-        raise ViewerError(_reason(ended.returncode, ended.stderr.decode(errors="replace")))
+    with tempfile.TemporaryDirectory(prefix="pctx-view-") as name:
+        desk = Desk(album, Path(name))
+        errors = Path(name) / "stderr"
+        with errors.open("wb") as stream:
+            window = subprocess.Popen(
+                _window_command(Path(name)), stdout=subprocess.PIPE, stderr=stream
+            )
+            assert window.stdout is not None
+            try:
+                for line in window.stdout:
+                    if line.startswith(b"{"):
+                        desk.answer(line.decode())
+                code = window.wait()
+            finally:
+                window.kill()
+                window.wait()
+                window.stdout.close()
+        if code != 0:
+            raise ViewerError(_reason(code, errors.read_text(errors="replace")))
+    return desk.failures
 
 
-def show_or_render(scene: Scene, fallback: Path | None = None) -> Path | None:
+def show_or_render(
+    album: Album, fallback: Path | None = None, *, background: RGB = DARK
+) -> tuple[Path | None, list[str]]:
     """Show a window, or where that is impossible say why (in the log) and draw a picture.
 
     Args:
-        scene: what to show.
+        album: what to show; the picture is of the first exhibit that opens.
         fallback: the picture's file, None for the title's name in the working directory; a free
             name beside it is taken where it exists.
+        background: of the picture.
 
     Returns:
-        None after a window, else the picture's path.
+        None after a window, else the picture's path; and a sentence for each exhibit that could
+        not be opened.
     """
     try:
-        show_scene(scene)
+        return None, show_album(album)
     except ViewerError as error:
         log.warning("%s", error)
-        named = fallback or Path(f"{Path(scene.title).stem or 'cloud'}.png")
-        return save(draw(scene), _free(named))
-    return None
+    failures = []
+    for title, make in album:
+        try:
+            exhibit = make()
+            scene = exhibit.scene(next(iter(exhibit.layers)))
+        except (ValueError, OSError) as error:
+            failures.append(f"{title}: {error}")
+            continue
+        named = fallback or Path(f"{Path(title).stem or 'cloud'}.png")
+        return save(draw(scene, background=background), _free(named)), failures
+    return None, failures
 
 
 def why_no_window() -> str | None:
@@ -125,8 +147,8 @@ def _has_display() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _window_command(path: Path) -> list[str]:
-    return [sys.executable, "-m", "pctx.vis.window", str(path)]
+def _window_command(folder: Path) -> list[str]:
+    return [sys.executable, "-m", "pctx.vis.window", str(folder)]
 
 
 def _reason(code: int, stderr: str) -> str:

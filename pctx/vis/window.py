@@ -1,17 +1,26 @@
 """The process behind `show`: loads Open3D, opens the window, and may die without harm.
 
-`python -m pctx.vis.window scene.npz`. It imports nothing of pctx, so that it starts fast.
+`python -m pctx.vis.window folder`. It asks for files and layers on its standard output, a line of
+JSON each, and finds answers in the folder as 1.npz, 2.npz, … It imports nothing of pctx that is
+slow to load, so that it starts fast.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+
+from pctx.vis.panel import KEYS, Panel, draw_panel
+from pctx.vis.stage import Stage, as_line
 
 NO_LIBRARY = 3
 """Exit code: Open3D cannot be loaded; the last line of stderr says why."""
@@ -19,41 +28,257 @@ NO_LIBRARY = 3
 NO_WINDOW = 4
 """Exit code: Open3D is there, but no window can be opened."""
 
-MARK = 0.02
-"""Radius of the ball at a marked place, over half the height of the view."""
-
 SYSTEM_PACKAGES = "libgl1 libegl1 libgomp1 libusb-1.0-0"
 """Debian packages that Open3D's wheel needs and does not bring."""
 
+TITLE, PANEL_TITLE = "pctx view", "pctx view: legend"
+WIDTH, HEIGHT, PANEL_WIDTH = 1040, 760, 330
+"""Pixels of the window and of the panel beside it."""
 
-def run(path: Path) -> int:
-    """Show the arrays of `show_scene` until the window is closed; give the exit code."""
+DARK, LIGHT = (24, 27, 33), (244, 245, 247)
+MARK = 0.012
+"""Radius of the ball at a marked place, over half the height of the view."""
+
+_IDLE = 0.01  # seconds between looks at hands and answers
+_SHIFT, _CONTROL = 1, 2  # bits of GLFW's modifiers
+_LEFT, _RIGHT, _MIDDLE = 0, 1, 2
+_NAMED = MappingProxyType({"tab": 258, "page up": 266, "page down": 267})  # GLFW's key codes
+
+
+def run(folder: Path) -> int:
+    """Show what the program behind gives until the window is closed; give the exit code."""
     if code := check():
         return code
     import open3d as o3d
 
-    with np.load(path) as arrays:
-        scene = dict(arrays)
     o3d.utility.set_verbosity_level(o3d.utility.VerbosityLevel.Error)
-    points = o3d.geometry.PointCloud()
-    points.points = o3d.utility.Vector3dVector(scene["coord"].astype(np.float64))
-    points.colors = o3d.utility.Vector3dVector(scene["color"] / 255)
-    window = o3d.visualization.Visualizer()
-    if not window.create_window(str(scene["title"]) or "pctx", width=1280, height=800):
+    window = o3d.visualization.VisualizerWithKeyCallback()
+    beside = o3d.visualization.VisualizerWithKeyCallback()
+    if not (
+        window.create_window(TITLE, width=WIDTH, height=HEIGHT, left=20 + PANEL_WIDTH, top=40)
+        and beside.create_window(PANEL_TITLE, width=PANEL_WIDTH, height=HEIGHT, left=10, top=40)
+    ):
         sys.stderr.write("no OpenGL context\n")
         return NO_WINDOW
-    window.add_geometry(points)
-    if len(scene["mark"]):
-        ball = o3d.geometry.TriangleMesh.create_sphere(MARK * float(scene["half_height"]))
-        ball.paint_uniform_color([1, 1, 1])
-        window.add_geometry(ball.translate(scene["mark"]))
-    options = window.get_render_option()
-    options.background_color = scene["background"] / 255
-    options.point_size = point_size(len(scene["coord"]))
-    _aim(window.get_view_control(), scene)
-    window.run()
+    mailbox = Mailbox(folder)
+    stage = Stage(ask=mailbox.ask)
+    hands = Hands(stage, window, beside)
+    show = Show(stage, window, beside, hands)
+    stage.open(0)
+    while window.poll_events() and beside.poll_events() and not hands.closed:
+        if answer := mailbox.look():
+            stage.receive(*answer)
+        show.refresh()
+        time.sleep(_IDLE)
     window.destroy_window()
+    beside.destroy_window()
     return 0
+
+
+class Mailbox:
+    """Requests to the program behind, and its answers in the order of the requests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.asked, self.read = folder, 0, 0
+
+    def ask(self, request: Mapping[str, object]) -> None:
+        """Send a request."""
+        self.asked += 1
+        sys.stdout.write(as_line({**request, "number": self.asked}))
+        sys.stdout.flush()
+
+    def look(self) -> tuple[dict[str, object], dict[str, np.ndarray]] | None:
+        """Take the next answer, None where there is none yet."""
+        path = self.folder / f"{self.read + 1}.npz"
+        if self.read == self.asked or not path.exists():
+            return None
+        self.read += 1
+        with np.load(path) as archive:
+            arrays = dict(archive)
+        path.unlink()
+        return json.loads(str(arrays.pop("told"))), arrays
+
+
+class Hands:
+    """Mouse and keys."""
+
+    def __init__(self, stage: Stage, window: Any, beside: Any) -> None:
+        self.stage, self.panel, self.closed = stage, Panel(picture=np.zeros((1, 1, 3))), False
+        self.at, self.down, self.modifiers = (0.0, 0.0), -1, 0
+        self.size = (WIDTH, HEIGHT)
+        for each in (window, beside):
+            for key, act in self._keys().items():
+                each.register_key_action_callback(key, self._on_key(act))
+        window.register_mouse_move_callback(self._move)
+        window.register_mouse_button_callback(self._button)
+        window.register_mouse_scroll_callback(self._scroll)
+        beside.register_mouse_move_callback(self._move_beside)
+        beside.register_mouse_button_callback(self._click_beside)
+
+    def _keys(self) -> dict[int, Callable[[bool], object]]:
+        stage = self.stage
+
+        def digit(number: int) -> Callable[[bool], object]:
+            return lambda _: stage.show_layer(number)
+
+        return {
+            **{ord(str(i + 1)): digit(i) for i in range(9)},
+            _NAMED["tab"]: lambda shift: stage.next_layer(-1 if shift else 1),
+            _NAMED["page up"]: lambda shift: stage.move_cut(1, shift),
+            _NAMED["page down"]: lambda shift: stage.move_cut(-1, shift),
+            ord("N"): lambda _: stage.next_file(1),
+            ord("P"): lambda _: stage.next_file(-1),
+            ord("E"): lambda shift: stage.next_error(-1 if shift else 1),
+            ord("A"): lambda _: stage.show_all(),
+            ord("B"): lambda _: self._turn_light(),
+            ord("R"): lambda _: self._go_home(),
+            ord("H"): lambda _: sys.stderr.writelines(f"{k:14} {what}\n" for k, what in KEYS),
+            ord(","): lambda _: stage.look_inside(depth=-1),
+            ord("."): lambda _: stage.look_inside(depth=1),
+            ord(";"): lambda _: stage.look_inside(head=-1),
+            ord("'"): lambda _: stage.look_inside(head=1),
+            ord("Q"): lambda _: setattr(self, "closed", True),
+        }
+
+    def _on_key(self, act: Callable[[bool], object]) -> Callable[[Any, int, int], bool]:
+        def pressed(_: Any, action: int, modifiers: int) -> bool:
+            if action:  # pressed or held
+                act(bool(modifiers & _SHIFT))
+            return False
+
+        return pressed
+
+    def _turn_light(self) -> None:
+        self.stage.light = not self.stage.light
+        self.stage.changed |= {"panel", "view"}
+
+    def _go_home(self) -> None:
+        if self.stage.orbit is not None:
+            self.stage.orbit = self.stage.home(self.stage.told)
+            self.stage.changed |= {"view"}
+
+    def _button(self, _: Any, button: int, action: int, modifiers: int) -> bool:
+        self.down, self.modifiers = (button if action else -1), modifiers
+        if action and button == _LEFT and modifiers & _SHIFT:
+            self.stage.pick(*self.at, *self.size)
+        return False
+
+    def _move(self, _: Any, x: float, y: float) -> bool:
+        dx, dy = x - self.at[0], y - self.at[1]
+        self.at = (x, y)
+        orbit = self.stage.orbit
+        if orbit is None or self.down < 0 or self.modifiers & _SHIFT:
+            return False
+        if self.down in (_RIGHT, _MIDDLE) or self.modifiers & _CONTROL:
+            self.stage.orbit = orbit.shift(dx, dy, self.size[1])
+        else:
+            self.stage.orbit = orbit.turn(dx, dy)
+        self.stage.changed |= {"view"}
+        return False
+
+    def _scroll(self, _: Any, x: float, y: float) -> bool:
+        if self.stage.orbit is not None:
+            self.stage.orbit = self.stage.orbit.zoom(float(np.exp(-0.15 * y)))
+            self.stage.changed |= {"view"}
+        return False
+
+    def _move_beside(self, _: Any, x: float, y: float) -> bool:
+        self.at = (x, y)
+        return False
+
+    def _click_beside(self, _: Any, button: int, action: int, modifiers: int) -> bool:
+        spot = self.panel.at(self.at[1]) if action and button == _LEFT else None
+        if spot is not None and spot[0] == "layer":
+            self.stage.show_layer(spot[1])
+        elif spot is not None:
+            self.stage.toggle(spot[1], alone=bool(modifiers & _SHIFT))
+        return False
+
+
+class Show:
+    """Open3D's side: the points, the ball at a mark, the panel's picture, the camera."""
+
+    def __init__(self, stage: Stage, window: Any, beside: Any, hands: Hands) -> None:
+        import open3d as o3d
+
+        self.o3d: Any = o3d
+        self.stage, self.window, self.beside, self.hands = stage, window, beside, hands
+        self.points = o3d.geometry.PointCloud()
+        self.ball: Any = None
+        self.picture: Any = None
+        self.there = False
+        stage.changed |= {"panel"}
+
+    def refresh(self) -> None:
+        """Draw again what has changed."""
+        changed, self.stage.changed = self.stage.changed, set()
+        if "points" in changed:
+            self._set_points()
+        if "view" in changed or "points" in changed:
+            self._set_view()
+        if "panel" in changed or "points" in changed:
+            self._set_panel()
+        self.window.update_renderer()
+        self.beside.update_renderer()
+
+    def _set_points(self) -> None:
+        stage, o3d = self.stage, self.o3d
+        shown = stage.visible
+        self.points.points = o3d.utility.Vector3dVector(stage.coord[shown].astype(np.float64))
+        self.points.colors = o3d.utility.Vector3dVector(stage.color[shown] / 255)
+        if self.there:
+            self.window.remove_geometry(self.points, reset_bounding_box=False)
+        self.there = bool(shown.any())  # Open3D refuses a cloud of no points
+        if self.there:
+            self.window.add_geometry(self.points, reset_bounding_box=True)
+        self.window.get_render_option().point_size = point_size(int(shown.sum()))
+
+    def _set_view(self) -> None:
+        stage = self.stage
+        options, control = self.window.get_render_option(), self.window.get_view_control()
+        options.background_color = np.array(LIGHT if stage.light else DARK) / 255
+        camera = control.convert_to_pinhole_camera_parameters()
+        w, h = camera.intrinsic.width, camera.intrinsic.height
+        self.hands.size = (w, h)
+        orbit = stage.orbit
+        if orbit is None:
+            return
+        self._set_ball(orbit.reach * orbit.tangent)
+        right, up, forward = orbit.axes
+        extrinsic = np.eye(4)
+        extrinsic[:3, :3] = np.stack([right, -up, forward])
+        extrinsic[:3, 3] = -extrinsic[:3, :3] @ orbit.eye
+        focal = h / 2 / orbit.tangent
+        camera.intrinsic.set_intrinsics(w, h, focal, focal, w / 2 - 0.5, h / 2 - 0.5)
+        camera.extrinsic = extrinsic
+        far = float(np.ptp(stage.coord, axis=0).max()) if len(stage.coord) else 1.0
+        control.set_constant_z_near(0.02 * orbit.reach)
+        control.set_constant_z_far(orbit.reach + 3 * far)
+        control.convert_from_pinhole_camera_parameters(camera, allow_arbitrary=True)
+
+    def _set_ball(self, half_height: float) -> None:
+        if self.ball is not None:
+            self.window.remove_geometry(self.ball, reset_bounding_box=False)
+            self.ball = None
+        stage = self.stage
+        mark = stage.told.get("mark")
+        if stage.picked is not None:
+            mark = stage.coord[stage.picked].tolist()
+        if mark is None:
+            return
+        ball = self.o3d.geometry.TriangleMesh.create_sphere(MARK * half_height)
+        ball.paint_uniform_color([0, 0, 0] if stage.light else [1, 1, 1])
+        self.ball = ball.translate(np.array(mark, np.float64))
+        self.window.add_geometry(self.ball, reset_bounding_box=False)
+
+    def _set_panel(self) -> None:
+        panel = draw_panel(self.stage.contents(), PANEL_WIDTH, HEIGHT)
+        self.hands.panel = panel
+        image = self.o3d.geometry.Image(np.ascontiguousarray(panel.picture))
+        if self.picture is not None:
+            self.beside.remove_geometry(self.picture)
+        self.picture = image
+        self.beside.add_geometry(image)
 
 
 def check() -> int:
@@ -82,17 +307,6 @@ def load_error(error: Exception) -> str:
 def point_size(n: int) -> float:
     """Give the size in pixels that suits n points: 6 for a few, 1.5 for millions."""
     return float(np.clip(6 - 1.5 * np.log10(max(n, 1) / 1000), 1.5, 6))
-
-
-def _aim(control: object, scene: Mapping[str, np.ndarray]) -> None:
-    _, up, forward = scene["axes"]
-    extent = float(np.ptp(scene["coord"], axis=0).max()) if len(scene["coord"]) else 1.0
-    # Open3D's zoom is half the height of the view over the cloud's extent.
-    zoom = float(np.clip(scene["half_height"] / max(extent, 1e-9), 0.02, 2))
-    control.set_lookat(scene["target"])  # type: ignore[attr-defined]
-    control.set_front(-forward)  # type: ignore[attr-defined]
-    control.set_up(up)  # type: ignore[attr-defined]
-    control.set_zoom(zoom)  # type: ignore[attr-defined]
 
 
 def _display_answers() -> bool:

@@ -46,7 +46,7 @@ def subjects(page):
         ("--size 8x8", "64 to 8192 pixels a side; found '8x8'"),
         ("--size 8", "WIDTHxHEIGHT"),
         ("--size ²x²", "WIDTHxHEIGHT"),
-        ("--from below", "auto, top, street, oblique, object; found 'below'"),
+        ("--from below", "auto, top, street, oblique, object, driver; found 'below'"),
         ("--color order --curve spiral", "unknown curve 'spiral'"),
         ("--color order --grid 0", "--grid must be a number above 0, found 0"),
         ("--color order --grid nan", "--grid must be a number above 0, found nan"),

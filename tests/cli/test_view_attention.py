@@ -18,7 +18,6 @@ from pctx.geometry.hierarchy import Hierarchy, Level
 from pctx.geometry.points import PointCloud
 from pctx.inference.predictor import Predictor
 from pctx.models.backbone import Backbone
-from pctx.vis.palette import UNLABELED
 from tests.toy import LABELS, toy_checkpoint, toy_cloud
 
 
@@ -240,6 +239,5 @@ def test_points_in_no_voxel_are_grey(pctx, model, tmp_path, monkeypatch):
     monkeypatch.setattr(attention, "NEAREST", 1)
     write(tmp_path / "scan.npz", toy_cloud(50))
     assert pctx("view", "scan.npz", *ASK, "--query", "7")[0] == 0
-    (blob,) = re.findall(r'id="color0">([^<]*)<', (tmp_path / "a.html").read_text())
-    color = np.frombuffer(base64.b64decode(blob), np.uint8).reshape(-1, 3)
-    assert (color == UNLABELED).all(axis=1).sum() == 49
+    (blob,) = re.findall(r'id="value0">([^<]*)<', (tmp_path / "a.html").read_text())
+    assert np.isnan(np.frombuffer(base64.b64decode(blob), "<f4")).sum() == 49

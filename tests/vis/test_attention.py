@@ -2,15 +2,16 @@
 
 import json
 import re
-import subprocess
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from pctx.vis import viewer
 from pctx.vis.attention import relevance_scene
 from pctx.vis.camera import frame
+from pctx.vis.desk import Desk
+from pctx.vis.exhibit import scene_exhibit
 from pctx.vis.figure import PAPER, draw
 from pctx.vis.html import write_html
 from pctx.vis.palette import UNLABELED, Ramp, ramp_colors
@@ -93,17 +94,12 @@ def test_a_page_knows_the_mark(street, values, tmp_path):
     assert marks == [scene.mark.tolist(), None]
 
 
-def test_the_window_is_given_the_mark(street, values, monkeypatch):
-    kept = []
-
-    def fake(command, **_):
-        with np.load(command[-1]) as arrays:
-            kept.append(arrays["mark"])
-        return subprocess.CompletedProcess(command, 0, stderr=b"")
-
-    monkeypatch.setenv("DISPLAY", ":77")
-    monkeypatch.setattr(subprocess, "run", fake)
+def test_the_window_is_given_the_mark(street, values, tmp_path):
     scene = relevance_scene(street, values, query=7)
-    viewer.show_scene(scene)
-    viewer.show_scene(replace(scene, mark=None))
-    assert kept[0].tolist() == scene.mark.tolist() and len(kept[1]) == 0
+    for number, shown in enumerate((scene, replace(scene, mark=None)), start=1):
+        desk = Desk([("a", partial(scene_exhibit, shown))], tmp_path)
+        request = {"ask": "open", "file": 0, "layer": None, "ahead": True, "number": number}
+        desk.answer(json.dumps(request))
+        with np.load(tmp_path / f"{number}.npz") as arrays:
+            told = json.loads(str(arrays["told"]))
+        assert told["mark"] == (None if shown.mark is None else scene.mark.tolist())

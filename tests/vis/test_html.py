@@ -47,11 +47,28 @@ def test_a_page_holds_the_legend_and_the_class_of_each_point(street, labels, tmp
     assert (color == scene.color).all()
 
 
-def test_measured_values_are_stored_as_colours_with_a_scale(street, tmp_path):
+def test_measured_values_are_stored_with_a_scale(street, tmp_path):
     scene = make_scene(street, color="height")
     data, blobs, _ = read(write_html(scene, tmp_path / "a.html"))
-    assert blobs["color0"] == scene.color.tobytes()
-    assert data["modes"][0]["scale"]["unit"] == "m"
+    value = np.frombuffer(blobs["value0"], "<f4")
+    assert (value == street.coord[:, 2]).all()
+    scale = data["modes"][0]["scale"]
+    assert scale["unit"] == "m"
+    unit = np.clip((value - scale["low"]) / (scale["high"] - scale["low"]), 0, 1)
+    color = np.array(scale["stops"])[np.round(unit * 255).astype(int)]
+    assert (np.abs(color - scene.color.astype(int)) <= 8).all()  # a step of 256 apart at most
+
+
+def test_a_page_knows_where_a_point_stands_in_its_file(street, tmp_path):
+    coord = street.coord.copy()
+    coord[::3] = np.nan
+    scene = make_scene(replace(street, coord=coord))
+    for made in (scene, replace(scene, step=5)):
+        _, blobs, _ = read(write_html(made, tmp_path / "a.html", overwrite=True))
+        row = np.frombuffer(blobs["row0"], "<u4")
+        assert (row == made.step * np.flatnonzero(np.arange(400) % 3)).all()
+    _, blobs, _ = read(write_html(make_scene(street), tmp_path / "a.html", overwrite=True))
+    assert "row0" not in blobs  # the place is the number
 
 
 def test_a_scale_may_have_words_at_its_ends(street, tmp_path):
@@ -78,7 +95,8 @@ def test_scenes_of_other_points_have_their_own(street, tmp_path):
     ]
     data, blobs, _ = read(write_html(scenes, tmp_path / "a.html"))
     assert [cloud["count"] for cloud in data["clouds"]] == [400, 10]
-    assert [mode["name"] for mode in data["modes"]] == ["a.laz", "b.laz"]
+    assert [cloud["title"] for cloud in data["clouds"]] == ["a.laz", "b.laz"]
+    assert [mode["cloud"] for mode in data["modes"]] == [0, 1]
     assert len(blobs["position1"]) == 10 * 6
 
 

@@ -1,3 +1,4 @@
+import json
 import signal
 import subprocess
 import sys
@@ -8,9 +9,8 @@ import pytest
 from PIL import Image
 
 import pctx
-from pctx.geometry.points import PointCloud
 from pctx.vis import viewer, window
-from pctx.vis.fields import make_scene
+from pctx.vis.exhibit import make_exhibit
 from pctx.vis.viewer import ViewerError, show, show_or_render
 
 
@@ -40,7 +40,7 @@ def sentence(error: pytest.ExceptionInfo) -> str:
 def test_without_a_display_one_sentence_says_so_and_nothing_is_started(
     street, no_display, monkeypatch
 ):
-    monkeypatch.setattr(subprocess, "run", lambda *a, **k: pytest.fail("started a process"))
+    monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: pytest.fail("started a process"))
     with pytest.raises(ViewerError) as error:
         pctx.show(street)
     assert "no display" in sentence(error) and "--render" in sentence(error)
@@ -65,56 +65,64 @@ def test_a_closed_window_returns(street, display, monkeypatch):
     assert show(street) is None
 
 
-def test_the_window_is_given_the_points_the_colours_and_a_camera(street, labels, monkeypatch):
-    monkeypatch.setenv("DISPLAY", ":77")
-    kept, kept_path = {}, []
+ASKS = """
+import json, sys, time, pathlib
+folder = pathlib.Path(sys.argv[1])
+asked = [{{"ask": "open", "file": 0, "layer": None, "ahead": True}}, {{"ask": "pick", "index": 7}}]
+for number, request in enumerate(asked, start=1):
+    print(json.dumps({{**request, "number": number}}), flush=True)
+    while not (folder / f"{{number}}.npz").exists():
+        time.sleep(0.01)
+    (folder / f"{{number}}.npz").rename(pathlib.Path({kept!r}) / f"{{number}}.npz")
+print("no request")
+"""
 
-    def fake(command, **_):
-        kept_path.append(Path(command[-1]))
-        with np.load(command[-1]) as arrays:
-            kept.update(arrays)
-        return subprocess.CompletedProcess(command, 0, stderr=b"")
 
-    monkeypatch.setattr(subprocess, "run", fake)
+def test_what_the_window_asks_for_is_answered(street, labels, display, monkeypatch, tmp_path):
+    child(monkeypatch, ASKS.format(kept=str(tmp_path)))
     show(street, labels=labels, title="street.bin")
-    assert kept["coord"].shape == kept["color"].shape == (400, 3)
-    assert kept["axes"] @ kept["axes"].T == pytest.approx(np.eye(3), abs=1e-9)
-    assert kept["half_height"] > 0
-    assert str(kept["title"]) == "street.bin - label"
-    assert not kept_path[0].exists()
-
-
-def test_far_points_are_left_out_of_the_window_with_a_notice(street, monkeypatch, caplog):
-    monkeypatch.setenv("DISPLAY", ":77")
-    child(monkeypatch, "pass")
-    coord = street.coord.copy()
-    coord[0] = 1e6
-    show(PointCloud(coord=coord))
-    assert "1 far points" in caplog.text
+    with np.load(tmp_path / "1.npz") as arrays:
+        assert arrays["coord"].shape == arrays["color"].shape == (400, 3)
+        told = json.loads(str(arrays["told"]))
+    assert (told["title"], told["layer"]) == ("street.bin", "label")
+    with np.load(tmp_path / "2.npz") as arrays:
+        words = json.loads(str(arrays["told"]))["words"]
+    assert words[0] == "point 7" and "label 40 (road)" in words
 
 
 def test_there_is_always_a_picture(street, no_display, tmp_path, caplog):
-    scene = make_scene(street)
-    path = show_or_render(scene, tmp_path / "a.png")
-    assert path == tmp_path / "a.png"
+    album = [("scan.laz", lambda: make_exhibit(street))]
+    path, failures = show_or_render(album, tmp_path / "a.png")
+    assert (path, failures) == (tmp_path / "a.png", [])
     with Image.open(path) as image:
         assert image.size == (1600, 1200)
     assert "no display" in caplog.text
     path.write_bytes(b"mine")
-    assert show_or_render(scene, tmp_path / "a.png") == tmp_path / "a_2.png"
+    assert show_or_render(album, tmp_path / "a.png")[0] == tmp_path / "a_2.png"
     assert path.read_bytes() == b"mine"
+
+
+def test_the_picture_is_of_the_first_file_that_can_be_read(street, no_display, tmp_path):
+    def broken():
+        raise OSError("cut short")
+
+    album = [("a.laz", broken), ("b.laz", lambda: make_exhibit(street, title="b.laz"))]
+    path, failures = show_or_render(album, tmp_path / "a.png")
+    assert path is not None and failures == ["a.laz: cut short"]
+    assert show_or_render(album[:1], tmp_path / "c.png") == (None, ["a.laz: cut short"])
 
 
 def test_a_picture_takes_the_place_of_a_dead_window(street, display, monkeypatch, tmp_path):
     child(monkeypatch, "import os, signal; os.kill(os.getpid(), signal.SIGABRT)")
     monkeypatch.chdir(tmp_path)
-    assert show_or_render(make_scene(street, title="scan.laz")) == Path("scan.png")
+    assert show_or_render([("scan.laz", lambda: make_exhibit(street))])[0] == Path("scan.png")
     assert (tmp_path / "scan.png").exists()
 
 
 def test_after_a_window_there_is_no_picture(street, display, monkeypatch, tmp_path):
     child(monkeypatch, "pass")
-    assert show_or_render(make_scene(street), tmp_path / "a.png") is None
+    album = [("a", lambda: make_exhibit(street))]
+    assert show_or_render(album, tmp_path / "a.png") == (None, [])
     assert list(tmp_path.iterdir()) == []
 
 
