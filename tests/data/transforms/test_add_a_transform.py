@@ -22,6 +22,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     for name, text in re.findall(r"^```\w+ (\S+)\n(.*?)^```", PAGE.read_text(), re.S | re.M):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     yield tmp_path
     sys.modules.pop("wet", None)
@@ -33,7 +34,7 @@ def test_the_proof_of_the_page_holds(folder):
 
 
 def test_the_command_of_the_page_adds_the_step(folder):
-    commands = re.findall(r"^pctx train (.*)$", PAGE.read_text(), re.M)
+    commands = re.findall(r"pctx train (.*)$", PAGE.read_text(), re.M)
     overrides = next(line.split() for line in commands if "_target_" in line)
     steps = instantiate(compose("train", [*overrides, "name=test"]).augment, _convert_="all")
     assert list(steps)[-1] == "wet"
@@ -41,7 +42,7 @@ def test_the_command_of_the_page_adds_the_step(folder):
 
 
 def test_the_recipe_of_the_page_is_the_step_with_its_defaults(folder):
-    step = instantiate(yaml.safe_load((folder / "wet.yaml").read_text())["wet"])
+    step = instantiate(yaml.safe_load((folder / "augment" / "wet.yaml").read_text())["wet"])
     assert step == type(step)()
     cloud = toy_cloud(50)
     buried = replace(cloud, coord=cloud.coord - np.float32(10))
@@ -49,6 +50,6 @@ def test_the_recipe_of_the_page_is_the_step_with_its_defaults(folder):
 
 
 def test_a_wrong_argument_is_refused_by_name(folder):
-    step = type(instantiate(yaml.safe_load((folder / "wet.yaml").read_text())["wet"]))
+    step = type(instantiate(yaml.safe_load((folder / "augment" / "wet.yaml").read_text())["wet"]))
     with pytest.raises(ValueError, match=r"WetRoad: ratio must be a number in 0\.\.1, found 2"):
         step(ratio=2)
