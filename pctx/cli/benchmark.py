@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pctx.cli import benchmark_conv, benchmark_loader, benchmark_predict
+from pctx.cli import benchmark_conv, benchmark_loader, benchmark_models, benchmark_predict
 from pctx.cli.config import pick_device
 from pctx.cli.records import FACTS, check_records, facts
 from pctx.cli.subjects import (
@@ -59,7 +59,7 @@ pctx benchmark plan file=scan.laz grid_size=0.05 csv=bench.csv
 
 KEYS_ONLY = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-_SUBJECTS = (benchmark_conv, benchmark_loader, benchmark_predict)
+_SUBJECTS = (benchmark_conv, benchmark_models, benchmark_loader, benchmark_predict)
 
 app = typer.Typer(
     epilog="\n".join(
@@ -200,6 +200,11 @@ app.command(
     context_settings=KEYS_ONLY,
     options_metavar="[KEY=VALUE]",
 )(benchmark_conv.conv)
+app.command(
+    epilog=f"Keys:\n\n{describe_keys(benchmark_models.ModelsConfig)}\n\n{benchmark_models.EXAMPLES}",
+    context_settings=KEYS_ONLY,
+    options_metavar="[KEY=VALUE]",
+)(benchmark_models.models)
 app.command(
     epilog=f"Keys:\n\n{describe_keys(benchmark_loader.LoaderConfig)}\n\n{benchmark_loader.EXAMPLES}",
     context_settings=KEYS_ONLY,

@@ -1,0 +1,124 @@
+"""What each model costs on this machine: parameters, plan, forward pass, memory.
+
+n voxels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from pctx.geometry.points import PointBatch
+from pctx.inference.memory import give_back_memory
+from pctx.inference.timing import Clock
+from pctx.models.factory import create_model
+
+CHANNELS = 6
+"""Channels of a point, as driving scans and scans with colours have about."""
+
+CLASSES = 20
+"""Classes told apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCost:
+    """What one model costs.
+
+    Attributes:
+        name: of the model.
+        parameters: their number.
+        plan_ms: of a plan, the median.
+        forward_ms: of a forward pass along it without gradients, the median.
+        peak: bytes that plan and pass together add to the process, or to a GPU's allocations, at
+            most; None where the system does not tell.
+    """
+
+    name: str
+    parameters: int
+    plan_ms: float
+    forward_ms: float
+    peak: int | None
+
+
+def measure_models(
+    grid_coord: Int[Tensor, "n 3"],
+    *,
+    names: Sequence[str],
+    grid_size: float,
+    repeats: int,
+    device: torch.device | str = "cpu",
+    tell: Callable[[str], object] = lambda _: None,
+) -> Iterator[ModelCost]:
+    """Measure models one after another, with random weights and channels.
+
+    Takes the threads that torch is set to. The median is that of up to `repeats` runs.
+
+    Args:
+        grid_coord: one cloud.
+        names: of models.
+        grid_size: edge of a voxel, metres.
+        repeats: most runs of each piece of work.
+        tell: called with what is being measured.
+    """
+    clock = Clock(repeats=repeats, device=torch.device(device))
+    generator = torch.Generator().manual_seed(0)
+    n = len(grid_coord)
+    points = PointBatch(
+        coord=(grid_coord + 0.5) * grid_size,
+        grid_coord=grid_coord,
+        feat=torch.randn(n, CHANNELS, generator=generator),
+        offsets=torch.tensor([0, n]),
+    ).to(clock.device)
+    for name in names:
+        tell(f"{name}, {n:,} voxels")
+        with torch.inference_mode():
+            yield _measure(name, points, clock)
+
+
+def _measure(name: str, points: PointBatch, clock: Clock) -> ModelCost:
+    model = create_model(name, CHANNELS, CLASSES).to(clock.device).eval()
+    hierarchy = model.backbone.plan(points)
+    model(points)  # what is loaded once is not the model's
+    peak = _peak(lambda: model(points), clock.device)
+    seconds = clock.time(
+        {
+            "plan": lambda: model.backbone.plan(points),
+            "forward": lambda: model(points, hierarchy),
+        }
+    )
+    return ModelCost(
+        name=name,
+        parameters=sum(p.numel() for p in model.parameters()),
+        plan_ms=1e3 * median(seconds["plan"]),
+        forward_ms=1e3 * median(seconds["forward"]),
+        peak=peak,
+    )
+
+
+def _peak(run: Callable[[], object], device: torch.device) -> int | None:
+    """Give the bytes that a run adds at most."""
+    give_back_memory(device)
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        return int(torch.cuda.max_memory_allocated(device)) - before
+    status, clear = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+    try:
+        clear.write_text("5")  # the peak begins anew
+        before = _kilobytes(status, "VmHWM")
+        run()
+        return 1024 * (_kilobytes(status, "VmHWM") - before)
+    except OSError:
+        return None
+
+
+def _kilobytes(status: Path, name: str) -> int:
+    lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    return int(lines[name].split()[0])
