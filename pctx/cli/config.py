@@ -30,10 +30,17 @@ class TrainConfig:
     criterion: Any
     optim: Any
     trainer: Any
+    logger: Any
     name: str
     seed: int
     threads: int | None
     backend: str
+    average: float | None
+    patience: int | None
+    max_bad_steps: int
+    recompute: bool
+    compile: bool
+    save_every: Any
     resume: str | None
     init_from: str | None
     freeze: str | None

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 import logging
-import pickle
-import sys
 import time
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pctx.cli.config import UsageError, choose_backend, overrides_of, quoted, run_composed, value_of
+from pctx.cli.config import UsageError, choose_backend, run_composed
+from pctx.cli.environment import keep_facts
 from pctx.cli.feeding import make_pipeline
+from pctx.cli.lock import run_lock
+from pctx.cli.resume import find_state, with_resume
+from pctx.cli.trainer import make_budget, make_trainer
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
-    from pytorch_lightning.loggers import CSVLogger
     from torch import nn
 
-    from pctx.engine.budget import TimeBudget
     from pctx.engine.metrics import Scores
     from pctx.models.segmentor import Segmentor
 
@@ -47,14 +47,22 @@ pctx train --cfg job     (shows the composed configuration)
 """
 
 
-_LAST = "checkpoints/last.ckpt"
 _LISTED = 5
 """New weights of a kind that are named one by one."""
 
 
 def train(context: typer.Context) -> None:
     """Fit a model. [OVERRIDES] are Hydra's: group=option, key=value."""
-    run_composed("train", _with_resume(context.args), lambda config, run: fit(config, run).miou)
+    overrides, folder = with_resume(context.args)
+
+    def task(config: Any, run: Path) -> float:
+        known = folder is not None and folder.resolve() == run.resolve()
+        with nullcontext() if known else run_lock(run):
+            return fit(config, run).miou
+
+    # Before Hydra writes into the folder, where that is known.
+    with nullcontext() if folder is None else run_lock(folder):
+        run_composed("train", overrides, task)
 
 
 def fit(config: Any, run: Path) -> Scores:
@@ -67,14 +75,17 @@ def fit(config: Any, run: Path) -> Scores:
 
     from pctx import checkpoint as checkpoints
     from pctx.data.ranges import measure_ranges
-    from pctx.engine.callbacks import Freeze, SaveModel
+    from pctx.engine.blocks import recompute_blocks
+    from pctx.engine.callbacks import Freeze
+    from pctx.engine.checkpoints import Stopped
     from pctx.engine.datamodule import ScanDataModule
     from pctx.engine.losses import weigh_classes
     from pctx.engine.optim import parameter_groups
+    from pctx.engine.saving import SaveModel, check_room
     from pctx.engine.segmentation import SegmentationModule
     from pctx.models.planner import planner_of
 
-    budget = _budget(config.trainer, start)
+    budget = make_budget(config.trainer, start)
     pl.seed_everything(config.seed, verbose=False)
     # Loaders have processors of their own.
     left = torch.get_num_threads() - config.data.num_workers
@@ -87,6 +98,10 @@ def fit(config: Any, run: Path) -> Scores:
     except (ValueError, TypeError) as error:  # what its class says of the arguments
         raise UsageError(f"{backbone.rpartition('.')[2]}: {error}") from error
     choose_backend(model, config.backend)
+    if config.recompute:
+        recompute_blocks(model)
+    if config.compile:
+        model.compile(dynamic=True)
     if config.init_from:
         _start_from(config.init_from, model)
     data = config.data
@@ -111,32 +126,35 @@ def fit(config: Any, run: Path) -> Scores:
         labels=pipeline.labels,
         seed=config.seed,
         budget=budget,
+        max_bad_steps=config.max_bad_steps,
     )
-    description = checkpoints.Checkpoint(
-        backbone=backbone,
-        arguments=arguments,
-        labels=pipeline.labels,
-        features=measure_ranges(pipeline.features, pipeline.dataset),
-        grid_size=data.grid_size,
-        weights={},
-    )
+
+    def describe() -> checkpoints.Checkpoint:
+        return checkpoints.Checkpoint(
+            backbone=backbone,
+            arguments=arguments,
+            labels=pipeline.labels,
+            features=measure_ranges(pipeline.features, pipeline.dataset),
+            grid_size=data.grid_size,
+            weights={},
+        )
+
     count = sum(p.numel() for p in model.parameters())
     scans = len(pipeline.dataset.scans("train"))
     log.info("%s: %s parameters; %d training scans; %s", backbone, f"{count:,}", scans, run)
-    last = run / _LAST
-    resume = last if config.resume else None
-    if resume is not None and not resume.is_file():
-        raise FileNotFoundError(f"{run}: nothing to resume, it has no checkpoints/last.ckpt")
-    if resume is not None:
-        _check_unfinished(run, resume, config.trainer.max_epochs)
-    callbacks: list[pl.Callback] = [SaveModel(description, run)]
-    if budget is not None:
-        callbacks.append(budget)
+    resume = find_state(run, config.trainer.max_epochs) if config.resume else None
+    check_room(run, 4 * count)
+    callbacks: list[pl.Callback] = [SaveModel(describe, run)]
     if config.freeze is not None:
         callbacks.append(Freeze(_part(model, config.freeze)))
-    trainer = _trainer(config, run, callbacks, resume)
+    trainer = make_trainer(config, run, callbacks, budget, resumed=resume is not None)
+    if trainer.is_global_zero:
+        keep_facts(config, run)
     try:
-        trainer.fit(module, datamodule=datamodule, ckpt_path=resume, weights_only=False)
+        trainer.fit(module, datamodule=datamodule, ckpt_path=resume, weights_only=True)
+    except Stopped as stop:
+        log.info("%s; it goes on with: pctx train resume=%s", stop, run)
+        raise KeyboardInterrupt from None
     except SystemExit:  # Lightning's way out of Ctrl-C
         raise KeyboardInterrupt from None
     return _best(run, module)
@@ -148,107 +166,6 @@ def _group_options(optim: Any) -> dict[str, Any]:
 
     options: Any = OmegaConf.to_container(optim, resolve=True)
     return {k: v for k, v in options.items() if k not in ("optimizer", "scheduler")}
-
-
-def _budget(trainer: Any, start: float) -> TimeBudget | None:
-    """Read `trainer.max_time`, of which Lightning would not tell the schedule."""
-    from pctx.engine.budget import TimeBudget, parse_time
-
-    if trainer.max_time is None:
-        return None
-    try:
-        return TimeBudget(parse_time(str(trainer.max_time)), start)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
-def _trainer(config: Any, run: Path, callbacks: list[pl.Callback], resume: Path | None) -> Any:
-    from hydra.utils import instantiate
-    from pytorch_lightning.callbacks import LearningRateMonitor, ModelCheckpoint
-
-    from pctx.engine.budget import TRIED
-    from pctx.engine.callbacks import Curves, EpochLog
-
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-    terminal = sys.stderr.isatty()
-    keep: dict[str, Any] = {
-        "dirpath": run / "checkpoints",
-        "enable_version_counter": False,
-        "save_on_train_epoch_end": False,
-    }
-    best = ModelCheckpoint(filename="best", monitor="val/miou", mode="max", **keep)
-    last = ModelCheckpoint(filename="last", **keep)
-    callbacks = [best, last, *callbacks, LearningRateMonitor("step"), Curves(run)]
-    if not terminal:
-        callbacks.append(EpochLog())
-    tried = config.trainer.num_sanity_val_steps if config.trainer.max_time is None else TRIED
-    return instantiate(
-        config.trainer,
-        num_sanity_val_steps=tried,
-        max_time=None,
-        default_root_dir=str(run),
-        callbacks=callbacks,
-        logger=[_metrics_table(run, resume), *_tensorboard(run)],
-        enable_progress_bar=terminal,
-        _convert_="all",
-    )
-
-
-def _metrics_table(run: Path, resume: Path | None) -> CSVLogger:
-    """Log to metrics.csv; a resumed run keeps the rows up to where it goes on."""
-    import torch
-    from pytorch_lightning.loggers import CSVLogger
-
-    rows = []
-    if resume is not None and (run / "metrics.csv").is_file():
-        steps = torch.load(resume, map_location="cpu", weights_only=False)["global_step"]
-        with (run / "metrics.csv").open(newline="") as file:
-            rows = [row for row in csv.DictReader(file) if int(row["step"]) < steps]
-    logger = CSVLogger(run, name="", version="")
-    whole = ("epoch", "step")
-    logger.experiment.metrics.extend(
-        {name: int(v) if name in whole else float(v) for name, v in row.items() if v}
-        for row in rows
-    )
-    return logger
-
-
-def _check_unfinished(run: Path, last: Path, max_epochs: int | None) -> None:
-    """Find out whether a run has epochs left, and a learning rate for them.
-
-    Raises:
-        UsageError: it has not.
-        ValueError: the checkpoint is damaged.
-    """
-    import torch
-
-    try:
-        state = torch.load(last, map_location="cpu", weights_only=False)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise ValueError(
-            f"{last}: a damaged checkpoint; init_from= starts anew from model.pt"
-        ) from error
-    done, steps = state["epoch"] + 1, state["global_step"]
-    if max_epochs is None or max_epochs < 0:  # no end
-        return
-    total = state["lr_schedulers"][0].get("total_steps")
-    planned = max_epochs if total is None else total * done // max(steps, 1)
-    if done < max_epochs <= planned:
-        return
-    why = f"its {done} epochs are done"
-    if max_epochs > planned:
-        why = f"its learning rate ends after {planned} epochs, and trainer.max_epochs={max_epochs}"
-    raise UsageError(f"{run}: {why}; a new run starts from its model: init_from={run / 'model.pt'}")
-
-
-def _tensorboard(run: Path) -> list[Any]:
-    from pytorch_lightning.loggers import TensorBoardLogger
-
-    try:
-        return [TensorBoardLogger(run, name="", version="")]
-    except ModuleNotFoundError:
-        log.info("no TensorBoard events: pip install 'pctx[log]' adds them")
-        return []
 
 
 def _best(run: Path, module: Any) -> Scores:
@@ -282,24 +199,3 @@ def _start_from(path: str, model: Segmentor) -> None:
     log.info("weights from %s; %d of %d are new%s", path, new, every, ":" if difference else "")
     for line in difference.lines(_LISTED):
         log.info("  %s", line)
-
-
-def _with_resume(arguments: list[str]) -> list[str]:
-    """Put the overrides of the run to resume before those given now, and write into its folder.
-
-    Raises:
-        UsageError: the folder given for a new run has one already.
-    """
-    resume = value_of("resume", arguments)
-    if resume is None:
-        folder = value_of("hydra.run.dir", arguments)
-        if folder is not None and (Path(folder) / _LAST).is_file():
-            raise UsageError(
-                f"{folder}: holds a run already; choose another hydra.run.dir, or go on with "
-                f"resume={folder}"
-            )
-        return arguments
-    run = Path(resume)
-    given = {a.split("=")[0] for a in arguments}
-    kept = [a for a in overrides_of(run) if a.split("=")[0] not in given]
-    return [*kept, *arguments, quoted("hydra.run.dir", run)]

@@ -124,6 +124,7 @@ def training_loader(
     plan: Planner | None = None,
     num_workers: int = 0,
     start_method: str | None = None,
+    share: tuple[int, int] = (0, 1),
     seed: int = 0,
 ) -> DataLoader[TrainingBatch]:
     """Load packed batches, voxelised and planned by the workers.
@@ -138,6 +139,7 @@ def training_loader(
         plan: a backbone's, without its weights: `pctx.models.planner.planner_of`.
         num_workers: processes; what is loaded does not depend on it.
         start_method: fork or spawn; None is what the system does by itself.
+        share: (number, processes) of those that share each batch.
         seed: of order, augmentation and plans.
     """
     most = pipeline.max_points
@@ -151,6 +153,7 @@ def training_loader(
         batch_size=batch_size,
         sizes=sizes,
         batch_points=batch_points,
+        share=share,
         seed=seed,
     )
     dataset = TrainingSet(pipeline, scans, plan=plan, seed=seed)
@@ -164,9 +167,17 @@ def evaluation_loader(
     plan: Planner | None = None,
     num_workers: int = 0,
     start_method: str | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> DataLoader[Sample]:
-    """Load samples one by one, in order, voxelised and planned by the workers."""
-    return _loader(EvaluationSet(pipeline, scans, plan), num_workers, start_method)
+    """Load samples one by one, in order, voxelised and planned by the workers.
+
+    Of several processes (`share`: number, processes) each has every so manyth. All have as many:
+    the number i is a repeat, not to be counted, where i * processes + number is none of the scans.
+    """
+    number, processes = share
+    rounds = -(-len(scans) // processes)
+    mine = [(i * processes + number) % len(scans) for i in range(rounds)]
+    return _loader(EvaluationSet(pipeline, scans, plan), num_workers, start_method, sampler=mine)
 
 
 def count_voxels(pipeline: Pipeline, scans: list[str], *, num_workers: int = 0) -> Iterator[int]:

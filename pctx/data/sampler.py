@@ -39,6 +39,8 @@ class EpochSampler(Sampler[list[Draw]]):
         sizes: voxels of each scan; a draw is cut down to as many. None keeps all.
         batch_points: voxels a batch in place of `batch_size`: clouds are added while their sizes
             fit, but at least one. An epoch has the batches that `num_samples` clouds make.
+        share: (number, processes): every so manyth cloud of each batch, from that number on. Where
+            a batch has none, a single voxel of its first cloud fills in (see `fills_in`).
         seed: of the orders.
     """
 
@@ -50,12 +52,14 @@ class EpochSampler(Sampler[list[Draw]]):
         batch_size: int = 1,
         sizes: Sequence[int] | None = None,
         batch_points: int | None = None,
+        share: tuple[int, int] = (0, 1),
         seed: int = 0,
     ) -> None:
         if batch_points is not None and sizes is None:
             raise ValueError("batches by points need the sizes of the scans")
         self.num_scans, self.num_samples, self.batch_size = num_scans, num_samples, batch_size
         self.sizes, self.batch_points, self.seed = sizes, batch_points, seed
+        self.share = share
         self.epoch, self.start = 0, 0
         self.num_batches = -(-num_samples // batch_size)
         if batch_points is not None:
@@ -72,6 +76,18 @@ class EpochSampler(Sampler[list[Draw]]):
 
     def batches(self) -> list[list[Draw]]:
         """List all batches of the epoch."""
+        number, processes = self.share
+        return [
+            batch[number::processes] or [batch[0]._replace(max_points=1)]
+            for batch in self._whole_batches()
+        ]
+
+    def fills_in(self, batch: int) -> bool:
+        """Tell whether a batch of the epoch has no cloud for this process."""
+        return len(self._whole_batches()[batch]) <= self.share[0]
+
+    def _whole_batches(self) -> list[list[Draw]]:
+        """List the batches of all processes."""
         if self.batch_points is not None:
             return list(islice(self._by_points(self._draws()), self.num_batches))
         draws = list(islice(self._draws(), self.num_samples))

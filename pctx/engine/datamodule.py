@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 from pctx.data.batch import Planner
 from pctx.data.loader import count_voxels, evaluation_loader, training_loader
 from pctx.data.pipeline import Pipeline
+from pctx.data.sampler import EpochSampler
 
 log = logging.getLogger(__name__)
 
@@ -18,9 +19,11 @@ log = logging.getLogger(__name__)
 class ScanDataModule(pl.LightningDataModule):
     """Training batches and validation samples of one dataset, voxelised and planned by workers.
 
+    Its state is the place in the epoch, from which a resumed run goes on.
+
     Args:
         pipeline: how a scan becomes a sample.
-        batch_size: clouds a training batch.
+        batch_size: clouds a training batch, of each process that trains.
         batch_points: voxels a training batch, in place of `batch_size`: the voxels of all scans
             are counted first.
         samples_per_epoch: clouds an epoch; by default each training scan once.
@@ -54,34 +57,55 @@ class ScanDataModule(pl.LightningDataModule):
         self.pipeline, self.batch_size, self.batch_points = pipeline, batch_size, batch_points
         self.samples_per_epoch, self.plan = samples_per_epoch, plan
         self.num_workers, self.start_method, self.seed = num_workers, start_method, seed
+        self.place = (0, 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tell the epoch, and how many of its batches are done."""
+        assert self.trainer is not None
+        loop = self.trainer.fit_loop
+        epochs = loop.epoch_progress.current.ready
+        done = loop.epoch_loop.batch_progress.current.ready
+        if done >= self.trainer.num_training_batches:
+            return {"epoch": epochs, "batch": 0}
+        return {"epoch": epochs - 1, "batch": done}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Begin the loading at that batch."""
+        self.place = (state_dict["epoch"], state_dict["batch"])
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Give packed, augmented batches of the split `train`."""
+        share = self._share()
         scans = self.pipeline.dataset.scans("train")
+        size = self.batch_size * share[1]
         samples = self.samples_per_epoch or len(scans)
         sizes = None
         if self.batch_points is not None:
             log.info("data.batch_points: the voxels of %d scans are counted", len(scans))
             sizes = list(count_voxels(self.pipeline, scans, num_workers=self.num_workers))
-        elif samples < self.batch_size:
+        elif samples < size:
             log.warning(
                 "data.batch_size=%d, but an epoch has %d clouds: each batch has %d",
-                self.batch_size,
+                size,
                 samples,
                 samples,
             )
-        return training_loader(
+        loader = training_loader(
             self.pipeline,
             scans,
-            batch_size=min(self.batch_size, samples),
-            batch_points=self.batch_points,
+            batch_size=min(size, samples),
+            batch_points=None if self.batch_points is None else self.batch_points * share[1],
             sizes=sizes,
             num_samples=samples,
             plan=self.plan,
             num_workers=self.num_workers,
             start_method=self.start_method,
+            share=share,
             seed=self.seed,
         )
+        assert isinstance(loader.sampler, EpochSampler)
+        loader.sampler.resume(*self.place)
+        return loader
 
     def val_dataloader(self) -> DataLoader[Any]:
         """Give whole clouds of the split `val`."""
@@ -91,4 +115,10 @@ class ScanDataModule(pl.LightningDataModule):
             plan=self.plan,
             num_workers=self.num_workers,
             start_method=self.start_method,
+            share=self._share(),
         )
+
+    def _share(self) -> tuple[int, int]:
+        """Give this process's number, and how many there are."""
+        trainer = self.trainer
+        return (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)

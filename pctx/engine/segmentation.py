@@ -4,34 +4,37 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins.precision import MixedPrecision
 from pytorch_lightning.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torchmetrics import Metric
+from torchmetrics import MeanMetric, Metric
 
 from pctx.data.batch import TrainingBatch
-from pctx.data.labels import LabelSet
+from pctx.data.labels import IGNORE_INDEX, LabelSet
 from pctx.data.loader import TrainingSet
 from pctx.data.prepare import Sample
 from pctx.engine.budget import STEPS, TimeBudget
 from pctx.engine.calibration import Calibration, CalibrationMetric
 from pctx.engine.losses import loss_of
 from pctx.engine.metrics import Scores, confusion_matrix
+from pctx.engine.ranks import gather_points, sync_norms
 from pctx.models.segmentor import Segmentor
 
 log = logging.getLogger(__name__)
 
-MAX_BAD_STEPS = 10
-"""Steps in a row that are skipped before the run is given up.
+MAX_BAD_STEPS = 3
+"""Steps in a row that are skipped before the run is given up, where nothing else is said."""
 
-The loss scale of float16, halved at each, is then down to a thousandth.
-"""
+_LEAST_SCALE = 1.0
+"""The loss scale of float16 from which on its own skips are no longer a matter of the scale."""
 
 
 class Confusion(Metric):
@@ -71,6 +74,9 @@ class SegmentationModule(pl.LightningModule):
         labels: the classes.
         seed: of the shuffled curves.
         budget: of time, which ends the schedule too.
+        max_bad_steps: steps in a row that may be bad; as many end the run.
+
+    Several processes are one: a step's loss and its norms are those of the whole batch.
     """
 
     def __init__(
@@ -84,23 +90,32 @@ class SegmentationModule(pl.LightningModule):
         labels: LabelSet,
         seed: int = 0,
         budget: TimeBudget | None = None,
+        max_bad_steps: int = MAX_BAD_STEPS,
     ) -> None:
         super().__init__()
+        if max_bad_steps < 1:
+            raise ValueError(f"max_bad_steps must be 1 or more, found {max_bad_steps}")
         self.model, self.criterion, self.labels = model, criterion, labels
         self.make_groups, self.make_optimizer, self.make_scheduler = groups, optimizer, scheduler
         self.seed, self.budget = seed, budget
         self.total_steps = 1
         self.confusion = Confusion(len(labels))
         self.calibration = CalibrationMetric()
+        self.val_loss = MeanMetric(nan_strategy="disable")
         self.scores: Scores | None = None
         self.temperature = 1.0
-        self.bad_steps = 0
+        self.bad_steps, self.max_bad_steps = 0, max_bad_steps
+
+    def setup(self, stage: str) -> None:
+        """Let the norms of several processes look at one another's points."""
+        if self.trainer.world_size > 1:
+            sync_norms(self.model)
 
     def training_step(self, batch: TrainingBatch, batch_idx: int) -> Tensor | None:
         """Give the loss; None, which skips the step, where it is not finite.
 
         Raises:
-            FloatingPointError: `MAX_BAD_STEPS` steps in a row were skipped.
+            FloatingPointError: `max_bad_steps` steps in a row were skipped.
         """
         # A step's draws (curves, paths dropped) hang on its number alone, so that a resumed run
         # goes on the same.
@@ -115,6 +130,11 @@ class SegmentationModule(pl.LightningModule):
         logits = self.model(points, hierarchy)
         if points.label is None:
             raise ValueError("training needs labels, and the batch has none")
+        processes = self.trainer.world_size
+        if processes > 1:
+            if self.trainer.train_dataloader.sampler.fills_in(batch_idx):
+                points = replace(points, label=torch.full_like(points.label, IGNORE_INDEX))
+            logits, points = gather_points(logits, points)
         loss = loss_of(self.criterion, logits, points.label, points)
         fine = _finite([loss.detach(), *statistics])
         # All processes skip together, as each waits for the gradients of the others.
@@ -123,18 +143,23 @@ class SegmentationModule(pl.LightningModule):
                 values.copy_(old)
             self._skip("the loss", [batch_idx])
             return None
-        self.log("train/loss", loss, prog_bar=True, batch_size=batch.num_clouds)
-        return loss
+        self.log("train/loss", loss, prog_bar=True, logger=False, batch_size=batch.num_clouds)
+        return loss * processes  # as the gradients of all are averaged
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Let no gradient that is not finite into the weights."""
         grads = [p.grad for p in self.model.parameters() if p.grad is not None]
         if not grads:  # a step without a loss
             return
-        if _finite(grads):
+        if self.trainer.strategy.reduce_boolean_decision(_finite(grads), all=True):
             self.bad_steps = 0
             return
         optimizer.zero_grad(set_to_none=True)  # without gradients no weight is changed
+        precision = self.trainer.precision_plugin
+        scaler = precision.scaler if isinstance(precision, MixedPrecision) else None
+        if scaler is not None and scaler.get_scale() > _LEAST_SCALE:
+            log.info("step %d: float16 is too narrow; the loss scale is lowered", self.global_step)
+            return
         last = self.trainer.fit_loop.batch_idx
         first = last - last % self.trainer.accumulate_grad_batches
         self._skip("a gradient", range(first, last + 1))
@@ -145,38 +170,56 @@ class SegmentationModule(pl.LightningModule):
         named = ", ".join(_scans(self.trainer.train_dataloader, batches))
         found = f"step {self.global_step}: {what} of {named} is not finite"
         log.warning("%s; the step is skipped", found)
-        if self.bad_steps >= MAX_BAD_STEPS:
+        if self.bad_steps >= self.max_bad_steps:
             raise FloatingPointError(
                 f"{found}, and {self.bad_steps} steps in a row were skipped; lower optim.lr or "
                 "look for broken input (pctx info)"
             )
 
     def validation_step(self, batch: Sample, batch_idx: int) -> None:
-        """Score one cloud at full resolution."""
+        """Score one cloud at full resolution; with several processes, each cloud in one of them."""
         logits = self.model(batch.points, batch.hierarchy)
         label = batch.points.label
         if label is None or batch.label is None:
             raise ValueError("validation needs labels, and a scan has none")
+        place = batch_idx * self.trainer.world_size + self.trainer.global_rank
+        if place >= len(self.trainer.val_dataloaders.dataset):
+            return
         if (label >= 0).any():
-            loss = loss_of(self.criterion, logits, label, batch.points)
-            self.log("val/loss", loss, on_epoch=True, batch_size=1, sync_dist=True)
-        predicted = batch.spread(logits.argmax(dim=1))
-        self.confusion.update(batch.label, predicted)
+            self.val_loss.update(loss_of(self.criterion, logits, label, batch.points))
+        self.confusion.update(batch.label, batch.spread(logits.argmax(dim=1)))
         self.calibration.update(logits, label)
 
     def on_validation_epoch_end(self) -> None:
         """Log the means of all raw points seen."""
+        loss = self.val_loss.compute()
+        scores = Scores(confusion=self.confusion.compute(), labels=self.labels)
+        found = self.calibration.compute()
+        for metric in (self.val_loss, self.confusion, self.calibration):
+            metric.reset()
         if self.trainer.sanity_checking:
-            self.confusion.reset()
-            self.calibration.reset()
             return
-        self.scores = Scores(confusion=self.confusion.compute(), labels=self.labels)
-        self.confusion.reset()
-        self.temperature = Calibration(**self.calibration.compute()).temperature
-        self.calibration.reset()
-        self.log("val/miou", float(np.nan_to_num(self.scores.miou)), prog_bar=True)
-        self.log("val/macc", float(np.nan_to_num(self.scores.macc)))
-        self.log("val/oa", float(np.nan_to_num(self.scores.oa)))
+        self.scores = scores
+        self.temperature = Calibration(**found).temperature
+        if loss.isfinite():
+            self.log("val/loss", loss)
+        self.log("val/miou", float(np.nan_to_num(scores.miou)), prog_bar=True)
+        self.log("val/macc", float(np.nan_to_num(scores.macc)))
+        self.log("val/oa", float(np.nan_to_num(scores.oa)))
+
+    def whole_weights(self) -> dict[str, Tensor]:
+        """Give the weights of the model, joined where processes have parts; all have to ask."""
+        prefix = "model."
+        state = self.trainer.strategy.lightning_module_state_dict()
+        return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Remember the bad steps that came last."""
+        checkpoint["bad_steps"] = self.bad_steps
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on counting them."""
+        self.bad_steps = checkpoint["bad_steps"]
 
     def transfer_batch_to_device(
         self, batch: Any, device: torch.device, dataloader_idx: int

@@ -10,7 +10,7 @@ import torch
 from pctx.checkpoint import Checkpoint, build_model, load_checkpoint
 from pctx.data.cards import card
 from pctx.data.features import FeatureSpec
-from pctx.engine.callbacks import EpochLog
+from pctx.engine.progress import Lines
 from tests.toy import ARGUMENTS, BACKBONE
 
 TOY = [
@@ -83,11 +83,11 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(
     train("trainer.max_epochs=3", "hydra.run.dir=whole")
 
     def stop(self, trainer, pl_module):
-        if trainer.current_epoch == 1:
+        if trainer.current_epoch == 2:  # after its second
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(EpochLog, "on_train_epoch_end", stop)
+        patch.setattr(Lines, "on_train_epoch_end", stop)
         code, _, err = pctx("train", *TOY, "trainer.max_epochs=3", "hydra.run.dir=parts")
     assert code == 130
     assert "stopped" in err
@@ -115,7 +115,8 @@ def test_a_finished_run_is_not_resumed_and_no_run_is_written_over(train, pctx, t
     assert "its learning rate ends after 2 epochs" in err
     for path in ("model.pt", "metrics.csv"):
         assert (run / path).read_bytes() == before[run / path]
-    (run / "checkpoints" / "last.ckpt").write_bytes(b"x")
+    for name in ("last.ckpt", "previous.ckpt"):
+        (run / "checkpoints" / name).write_bytes(b"x")
     code, _, err = pctx("train", "resume='a run=[1]'")
     assert code == 1
     assert "last.ckpt: a damaged checkpoint" in err
