@@ -172,9 +172,11 @@ MODELS: Mapping[str, Model] = MappingProxyType(
         "point_vit_tiny": Model(
             backbone=PointViT,
             arguments={
-                "channels": 192,
-                "depth": 4,
-                "num_heads": 3,
+                "channels": 128,
+                "depth": 3,
+                "num_heads": 4,
+                "point_channels": 48,
+                "stem_depth": 2,
                 "mlp_ratio": 2.0,
                 "drop_path": 0.0,
             },

@@ -14,7 +14,7 @@ from pctx.models.factory import create_model, list_models
 GRID_SIZE = 0.02
 FEATURES = FeatureSpec(fields=("height", "intensity"))
 TINY = [name for name in list_models() if name.endswith("_tiny")]
-TAKES_DUPLICATES = ("octformer", "point_vit", "ptv1", "ptv2")
+TAKES_DUPLICATES = ("octformer", "ptv1", "ptv2")
 
 
 def line(n, axis):
