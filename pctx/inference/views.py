@@ -13,6 +13,7 @@ from pctx.geometry.points import PointCloud
 
 CHANGES = ("rotate", "flip", "scale", "shuffle")
 """What may differ from view to view."""
+MOST_VIEWS = 1000
 _SCALES = (1.0, 0.95, 1.05)
 """Factors of the coordinates, in turn: the range that training usually scales by, halved."""
 
@@ -55,10 +56,10 @@ def make_views(count: int, changes: Collection[str] = CHANGES) -> tuple[View, ..
     1.05 in turn, and shuffled by seed i: as far as `changes` names it.
 
     Raises:
-        ValueError: count is below 1, or there is no such change.
+        ValueError: count is out of range, or there is no such change.
     """
-    if count < 1:
-        raise ValueError(f"views must be 1 or more, found {count}")
+    if not 1 <= count <= MOST_VIEWS:
+        raise ValueError(f"views must be from 1 to {MOST_VIEWS}, found {count}")
     if wrong := [name for name in changes if name not in CHANGES]:
         raise ValueError(f"views change {', '.join(CHANGES)}, found {wrong[0]!r}")
     if count > 1 and not changes:

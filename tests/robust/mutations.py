@@ -232,4 +232,5 @@ OWN = {
     "npy": (npy_header,),
     "npz": (repack, repack, repack, bomb),
     "folder": (npy_header,),
+    "model": (repack, repack),
 }
