@@ -326,7 +326,7 @@ def test_a_missing_channel_is_named_and_can_be_filled():
     [
         ({"tile": -1.0}, "tile must be above 0 metres, found -1"),
         ({"overlap": -0.5}, "overlap must be 0 metres or more, found -0.5"),
-        ({"views": 0}, "views must be 1 or more, found 0"),
+        ({"views": 0}, "views must be from 1 to 1000, found 0"),
         ({"views": 2, "vary": ("turn",)}, "views change rotate, .*, found 'turn'"),
         ({"vote": 0}, "vote must be 1 voxel or more, found 0"),
         ({"min_confidence": 1.5}, "min-confidence must be from 0 to 1, found 1.5"),

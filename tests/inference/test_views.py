@@ -45,7 +45,7 @@ def test_views_keep_shapes_up_to_their_scale_and_turn_normals_with_them():
 
 
 def test_views_that_cannot_be_meant_are_refused():
-    with pytest.raises(ValueError, match="views must be 1 or more, found 0"):
+    with pytest.raises(ValueError, match="views must be from 1 to 1000, found 0"):
         make_views(0)
     with pytest.raises(ValueError, match="found 'tilt'"):
         make_views(2, ("tilt",))

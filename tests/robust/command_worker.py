@@ -1,7 +1,7 @@
-"""A process that has loaded everything once, and runs each command in a fork of itself under limits.
+"""A process that has loaded everything once, and runs each command in a fork under limits.
 
-It says `ready`; asked by a line of JSON (`arguments`, `folder`, `seconds`, `room`, and where writing
-shall fail `largest`) it answers by one: `code`, negative where a signal ended the command, and
+It says `ready`; asked by a line of JSON (`arguments`, `folder`, `seconds`, `room`, and `largest`
+where writing shall fail) it answers by one: `code`, negative where a signal ended the command,
 `spent`, seconds of a processor, `out` and `err`, what the command said.
 """
 
