@@ -6,8 +6,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "datasets" / "README.md"]
-    + list((ROOT / "docs").rglob("*.md"))
+    [
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "datasets/README.md")),
+        *(ROOT / "docs").rglob("*.md"),
+    ]
 )
 _FENCE = re.compile(r"(?:^<!-- test: ([^\n]*?) -->\n)?^```([^\n]*)\n(.*?)^```", re.S | re.M)
 
