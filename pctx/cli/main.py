@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 import warnings
 from dataclasses import fields
 from difflib import get_close_matches
@@ -40,6 +42,8 @@ app = typer.Typer(
 )
 INTERRUPTED = 130
 """The exit code of a command stopped by Ctrl-C."""
+TERMINATED = 128 + signal.SIGTERM
+"""And of one that was told to end, as by `kill` or the scheduler of a cluster."""
 
 _ON_PURPOSE = (ValueError, OSError, FloatingPointError, ImportError, RuntimeError)
 _OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -94,10 +98,12 @@ def main() -> None:
     debug = os.environ.get("PCTX_DEBUG") == "1"
     if not debug:
         warnings.simplefilter("ignore")
+    here = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _end) if here else None
     try:
         app()
     except SystemExit as stop:
-        if stop.code == INTERRUPTED:
+        if stop.code in (INTERRUPTED, TERMINATED):
             sys.stderr.write("pctx: stopped; what was finished is kept\n")
         raise
     except Exception as error:
@@ -106,6 +112,14 @@ def main() -> None:
         if _is_hydras(error) and isinstance(error.__cause__, _ON_PURPOSE):
             error = error.__cause__  # raised by what Hydra was asked to make
         _fail(_sentence(error), _exit_code(error))
+    finally:
+        if here:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _end(*_: object) -> None:
+    """End as Ctrl-C does: what is half written is removed."""
+    raise SystemExit(TERMINATED)
 
 
 def _sentence(error: BaseException) -> str:

@@ -52,11 +52,14 @@ class Order:
 
 def run_jobs(order: Order, checkpoint: Checkpoint, jobs: Sequence[Job]) -> list[str]:
     """Label files in turn; name those that could not be done."""
+    from pctx.data.io.atomic import sweep
     from pctx.inference.predictor import Predictor
 
     predictor = Predictor(checkpoint, order.device, features=order.features, **order.settings)
     choose_backend(predictor.model, order.backend)
     failed = []
+    for folder in {job.target.parent for job in jobs}:
+        sweep(folder)
     for number, job in enumerate(jobs, start=1):
         start = time.monotonic()
         task = Task(f"{job.source.name} ({number}/{len(jobs)})", order.quiet)
@@ -76,7 +79,7 @@ def run_workers(order: Order, jobs: Sequence[Job], workers: int) -> list[str]:
     """Label files in several processes, each with its part of the memory and the threads."""
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
-    from multiprocessing import get_context
+    from multiprocessing import active_children, get_context
 
     import torch
 
@@ -95,6 +98,10 @@ def run_workers(order: Order, jobs: Sequence[Job], workers: int) -> list[str]:
             except BrokenProcessPool:
                 unfinished = [job for job in part if not job.target.exists()]
                 failed += [f"{job.source}: its worker process was ended" for job in unfinished]
+            except BaseException:  # stopped: the pool would wait until all is done
+                for child in active_children():
+                    child.terminate()
+                raise
     return failed
 
 
@@ -121,10 +128,12 @@ def _label(order: Order, predictor: Predictor, job: Job, task: Task) -> int:
     if _is_streamed(order, predictor, job):
         return _stream(order, predictor, job, task)
     from pctx.data.io.formats import read, write
+    from pctx.data.io.unchanged import unchanged
 
-    cloud = read(job.source)
-    with points_progress(task) as progress:
-        prediction = predictor(cloud, progress)
+    with unchanged(job.source):
+        cloud = read(job.source)
+        with points_progress(task) as progress:
+            prediction = predictor(cloud, progress)
     if order.only is not None:
         prediction = _keep_others(prediction, cloud, order.only)
     write(

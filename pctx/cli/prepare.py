@@ -58,7 +58,8 @@ def fill_cache(config: Any) -> Path:
     from hydra.utils import instantiate
 
     from pctx.cli.feeding import cached
-    from pctx.data.cache import keep_all, sweep
+    from pctx.data.cache import keep_all
+    from pctx.data.io.atomic import sweep
 
     workers = (os.cpu_count() or 1) if config.workers is None else config.workers
     if workers < 0:
@@ -68,7 +69,8 @@ def fill_cache(config: Any) -> Path:
     dataset = cached(instantiate(data.dataset), data, folder)
     scans = _scans(dataset, config.splits)
     folder.mkdir(parents=True, exist_ok=True)
-    sweep(folder)
+    for place in {dataset.path(scan).parent for scan in scans}:
+        sweep(place)
     outcomes = _progress(keep_all(dataset, scans, num_workers=workers), len(scans))
     failed = [sentence for sentence in outcomes if sentence]
     log.info("%s: %d scans; training takes them with", folder, len(scans) - len(failed))

@@ -6,9 +6,7 @@ n points.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
@@ -24,8 +22,6 @@ SUFFIX = ".scan"
 _MAGIC = b"pctxscan"
 _READERS = 1
 """Rises when a reader gives something else of the same file, so that caches are made anew."""
-_STALE = 3600.0
-"""Seconds after which a file that is being written is not any more."""
 _LINE = 64
 """Bytes: columns start at multiples of it."""
 _FIELDS = ("coord", "color", "intensity", "normal", "label", "instance")
@@ -103,14 +99,6 @@ class CachedDataset(ScanDataset):
 def keep_all(dataset: CachedDataset, scans: list[str], *, num_workers: int = 0) -> Iterator[str]:
     """Keep scans, and give a sentence on each in turn: empty, or why it could not be read."""
     yield from DataLoader(_Keeper(dataset, scans), batch_size=None, num_workers=num_workers)
-
-
-def sweep(folder: Path) -> None:
-    """Remove what runs that were killed an hour ago or earlier had not finished writing."""
-    for path in folder.rglob(f".*.part{SUFFIX}"):
-        with suppress(FileNotFoundError):  # another run sweeps too
-            if time.time() - path.stat().st_mtime > _STALE:
-                path.unlink()
 
 
 def save(path: Path, cloud: PointCloud, key: Mapping[str, Any]) -> None:

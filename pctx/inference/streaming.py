@@ -6,9 +6,12 @@ each, what boxes have to say of points near their faces, and which boxes are don
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from pctx.data.io.atomic import replacing
 from pctx.data.io.formats import check_output
 from pctx.data.io.las import copy_las
 from pctx.data.io.las_file import LasFile
+from pctx.data.io.unchanged import unchanged
 from pctx.data.labels import LabelSet
 from pctx.data.las_scene import LasScene, Placer, sort_las, sorted_las
 from pctx.data.prediction import Prediction
@@ -90,15 +94,34 @@ def label_las(
     """
     check_output(target, predictor.checkpoint.labels, source=source, overwrite=overwrite)
     work = target.with_name(f".{target.name}.work")
-    scene = _scene(predictor, source, work, columns)
-    run = _Run(predictor, scene, work, columns)
-    run.label(progress)
-    run.join()
-    log.info("%s: written", target)
-    with replacing(target, overwrite=overwrite) as beside:
-        num_points = run.copy(source, beside, only)
-    shutil.rmtree(work)
+    with _alone_in(work):
+        with replacing(target, overwrite=overwrite) as beside, unchanged(source):
+            scene = _scene(predictor, source, work, columns)
+            run = _Run(predictor, scene, work, columns)
+            run.label(progress)
+            run.join()
+            log.info("%s: written", target)
+            num_points = run.copy(source, beside, only)
+        shutil.rmtree(work)
     return num_points
+
+
+@contextmanager
+def _alone_in(work: Path) -> Iterator[None]:
+    """Keep other processes out of a folder, which is made; a kill lets them in again.
+
+    Raises:
+        FileExistsError: another run is in it.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    held = os.open(work, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise FileExistsError(f"{work}: another run works in it; wait for it to end") from error
+    finally:
+        os.close(held)
 
 
 class _Run:
@@ -229,9 +252,8 @@ def _scene(predictor: Predictor, source: Path, work: Path, columns: Columns) -> 
             return sorted_las(source, work, fields)
         except (FileNotFoundError, ValueError):
             log.info("%s: its points are not sorted to the end", work)
-    if work.exists():
-        shutil.rmtree(work)
-    work.mkdir(parents=True)
+    for path in work.iterdir():
+        path.unlink()
     manifest.write_text(described)
 
     log.info("%s: sorting its points by place", source)

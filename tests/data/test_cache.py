@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pctx.data.cache import CachedDataset, keep_all, sweep
+from pctx.data.cache import CachedDataset, keep_all
 from pctx.data.dataset import ScanDataset
 from pctx.data.datasets.folder import FolderDataset
 from pctx.data.features import FeatureSpec
+from pctx.data.io.atomic import sweep
 from pctx.data.io.formats import read, write
 from pctx.data.labels import Card
 from pctx.data.pipeline import Pipeline
@@ -183,13 +184,13 @@ def test_a_run_that_was_killed_goes_on(tmp_path):
 
 
 def test_old_unfinished_files_are_swept_and_young_ones_are_not(tmp_path):
-    old, young = tmp_path / "a" / ".x.1.part.scan", tmp_path / ".y.2.part.scan"
-    for path in (old, young):
-        path.parent.mkdir(exist_ok=True)
+    old, young, other = (tmp_path / f".{n}" for n in ("x.1.part.scan", "y.2.part.scan", "z.part1"))
+    for path in (old, young, other):
         path.touch()
-    os.utime(old, (0, 0))
+    for path in (old, other):
+        os.utime(path, (0, 0))
     sweep(tmp_path)
-    assert young.exists() and not old.exists()
+    assert young.exists() and other.exists() and not old.exists()
 
 
 def test_training_reads_a_cache_and_changes_nothing_in_it(raw, tmp_path):
