@@ -11,8 +11,8 @@ SAMPLE = 2000
 """Points whose nearest neighbour is looked up."""
 SPACINGS_A_VOXEL = 2
 """A voxel of two spacings holds some four points of a surface: enough for a mean."""
-_MOST_DISTINCT = 3_000_000
-"""Points above which repeated ones are not looked for."""
+_MOST_SORTED = 3_000_000
+"""Points above which repeated ones are found by a hash, in a tenth of the time."""
 
 
 def median_spacing(coord: np.ndarray) -> float | None:
@@ -22,12 +22,22 @@ def median_spacing(coord: np.ndarray) -> float | None:
     """
     from scipy.spatial import cKDTree
 
-    distinct = np.unique(coord, axis=0) if len(coord) <= _MOST_DISTINCT else coord
+    distinct = np.unique(coord, axis=0) if len(coord) <= _MOST_SORTED else _distinct(coord)
     if len(distinct) < 2:
         return None
     sample = distinct[:: max(1, len(distinct) // SAMPLE)]
     distance = cKDTree(distinct).query(sample, k=2)[0][:, 1]
     return round(float(np.median(distance)), 4)
+
+
+def _distinct(coord: np.ndarray) -> np.ndarray:
+    """Leave out repeated points; of many millions perhaps one that is not."""
+    key = np.zeros(len(coord), np.uint64)
+    for column in coord.T:
+        bits = (column.astype(np.float32) + np.float32(0)).view(np.uint32)  # -0 becomes 0
+        key = (key ^ bits) * np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, wraps around
+        key ^= key >> np.uint64(32)
+    return coord[np.sort(np.unique(key, return_index=True)[1])]
 
 
 def suggest_grid_size(spacing: float) -> float:
