@@ -67,6 +67,7 @@ def make_trainer(
         callbacks=callbacks,
         logger=[table, *_loggers(config.logger, run)],
         plugins=[CheckpointFiles()],
+        enable_checkpointing=False,  # `Checkpoints` does it
         enable_progress_bar=terminal,
         use_distributed_sampler=False,  # the loaders share the scans themselves
         **settings,

@@ -55,7 +55,7 @@ def parameter_groups(
         raise ValueError(f"optim.decay must be matrices or all, found {decay!r}")
     learned = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not learned:
-        raise ValueError("every parameter is frozen, so nothing is left to learn")
+        raise ValueError("every parameter is frozen, so nothing is left to learn; freeze fewer")
     _check_patterns("lr_factors", factors, model)
     _check_patterns("no_decay", no_decay, model)
     depths = {} if layer_decay == 1 else depths_from_head(model)

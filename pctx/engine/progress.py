@@ -102,7 +102,7 @@ class Lines(pl.Callback):
         """Say loss and score."""
         total = trainer.max_epochs
         of = f"/{total}" if total is not None and total > 0 else ""
-        self._tell(trainer, f"epoch {trainer.current_epoch}{of}", _LOGGED)
+        self._tell(trainer, f"epoch {trainer.current_epoch + 1}{of}", _LOGGED)
 
     def _tell(self, trainer: pl.Trainer, what: str, names: tuple[str, ...]) -> None:
         self._told = time.monotonic()
