@@ -89,9 +89,12 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such model file")
+        raise FileNotFoundError(f"{path}: no such model file; a run leaves model.pt in its folder")
     if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path}: not a pctx model file (expected a model.pt)")
+        raise ValueError(
+            f"{path}: not a pctx model file, such as model.pt; `pctx convert` makes one of published "
+            "weights"
+        )
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError) as error:

@@ -119,7 +119,7 @@ def score_split(
     for scan in _progress(scans, split):
         cloud = dataset.read(scan)
         if cloud.label is None:
-            raise ValueError(f"{scan}: no labels to compare with")
+            raise ValueError(f"{scan}: no labels to compare with; pctx predict takes scans without")
         try:
             truth = labels.encode(cloud.label)
         except ValueError as error:

@@ -110,7 +110,8 @@ def find_jobs(inputs: list[Path], out: Path, suffix: str | None) -> tuple[list[J
     for job in jobs:
         if job.target in seen:
             raise UsageError(
-                f"{seen[job.target]} and {job.source} would both be written to {job.target}"
+                f"{seen[job.target]} and {job.source} would both be written to {job.target}; "
+                "label them into folders of their own"
             )
         seen[job.target] = job.source
     return jobs, failed

@@ -35,7 +35,7 @@ def find_card(name_or_path: str | Path) -> Path:
         return path / "card.yaml"
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         if not path.is_file():
-            raise FileNotFoundError(f"{path}: no such dataset card")
+            raise FileNotFoundError(f"{path}: no such dataset card; `pctx card FOLDER` writes one")
         return path
     raise ValueError(f"no dataset card {str(path)!r}; known: {', '.join(list_cards()) or 'none'}")
 

@@ -170,7 +170,7 @@ def read_card(path: Path) -> Card:
         ValueError: a key is missing, misspelt or of the wrong kind; the message names it.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such dataset card")
+        raise FileNotFoundError(f"{path}: no such dataset card; `pctx card FOLDER` writes one")
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

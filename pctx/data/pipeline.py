@@ -117,7 +117,9 @@ class Pipeline:
 def _named(scan: str, cloud: PointCloud) -> Iterator[None]:
     """Let what is wrong with a scan name it."""
     if cloud.label is None:
-        raise ValueError(f"{scan}: no labels, which training and evaluation need")
+        raise ValueError(
+            f"{scan}: no labels, which training and evaluation need; leave it out by data.splits"
+        )
     try:
         yield
     except ValueError as error:

@@ -65,7 +65,10 @@ def label_files(path: Path) -> list[Path]:
 def check_count(scan: Path, companion: Path, points: int, labels: int) -> None:
     """Raise ReadError where a scan and its labels are of different numbers of points."""
     if points != labels:
-        raise ReadError(f"{companion}: {labels} labels for the {points} points of {scan.name}")
+        raise ReadError(
+            f"{companion}: {labels} labels for the {points} points of {scan.name}; they are not of "
+            "one scan"
+        )
 
 
 def _with_words(scan: Path, companion: Path, cloud: PointCloud) -> PointCloud:
