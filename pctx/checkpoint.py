@@ -92,8 +92,8 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         raise FileNotFoundError(f"{path}: no such model file; a run leaves model.pt in its folder")
     if not zipfile.is_zipfile(path):
         raise ValueError(
-            f"{path}: not a pctx model file, such as model.pt; `pctx convert` makes one of published "
-            "weights"
+            f"{path}: not a pctx model file, such as model.pt; `pctx convert` makes one of "
+            "published weights"
         )
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
