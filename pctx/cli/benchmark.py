@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pctx.cli import benchmark_conv, benchmark_loader, benchmark_models, benchmark_predict
+from pctx.cli import (
+    benchmark_conv,
+    benchmark_forward,
+    benchmark_loader,
+    benchmark_models,
+    benchmark_predict,
+    benchmark_vector,
+)
 from pctx.cli.config import pick_device
 from pctx.cli.records import FACTS, check_records, facts
 from pctx.cli.subjects import (
@@ -59,7 +66,14 @@ pctx benchmark plan file=scan.laz grid_size=0.05 csv=bench.csv
 
 KEYS_ONLY = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-_SUBJECTS = (benchmark_conv, benchmark_models, benchmark_loader, benchmark_predict)
+_SUBJECTS = (
+    benchmark_forward,
+    benchmark_vector,
+    benchmark_conv,
+    benchmark_models,
+    benchmark_loader,
+    benchmark_predict,
+)
 
 app = typer.Typer(
     epilog="\n".join(
@@ -195,6 +209,18 @@ def _figures(report: PlanReport) -> dict[str, str]:
     return figures
 
 
+app.command(
+    epilog=f"Keys:\n\n{describe_keys(benchmark_forward.ForwardConfig)}\n\n"
+    f"{benchmark_forward.EXAMPLES}",
+    context_settings=KEYS_ONLY,
+    options_metavar="[KEY=VALUE]",
+)(benchmark_forward.forward)
+app.command(
+    epilog=f"Keys:\n\n{describe_keys(benchmark_vector.VectorConfig)}\n\n"
+    f"{benchmark_vector.EXAMPLES}",
+    context_settings=KEYS_ONLY,
+    options_metavar="[KEY=VALUE]",
+)(benchmark_vector.vector)
 app.command(
     epilog=f"Keys:\n\n{describe_keys(benchmark_conv.ConvConfig)}\n\n{benchmark_conv.EXAMPLES}",
     context_settings=KEYS_ONLY,

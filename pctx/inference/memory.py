@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -98,6 +99,27 @@ def give_back_memory(device: torch.device) -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def peak_memory(run: Callable[[], object], device: torch.device) -> int | None:
+    """Give the bytes that a run adds at most to the process, or to what is allocated on a GPU.
+
+    None where the system does not tell.
+    """
+    give_back_memory(device)
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        return int(torch.cuda.max_memory_allocated(device)) - before
+    status, clear = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+    try:
+        clear.write_text("5")  # the peak begins anew
+        before = _kilobytes(status, "VmHWM")
+        run()
+        return 1024 * (_kilobytes(status, "VmHWM") - before)
+    except OSError:
+        return None
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an exception says that memory ran out, on the CPU or a GPU."""
     if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
@@ -112,3 +134,8 @@ def _stepped(most: int, room: int) -> int:
     while (size := int(most / 2 ** (step / 2))) > max(room, 1):
         step += 1
     return size
+
+
+def _kilobytes(status: Path, name: str) -> int:
+    lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    return int(lines[name].split()[0])

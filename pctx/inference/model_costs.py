@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 import torch
@@ -15,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pctx.geometry.points import PointBatch
-from pctx.inference.memory import give_back_memory
+from pctx.inference.memory import peak_memory
 from pctx.inference.timing import Clock
 from pctx.models.factory import create_model
 
@@ -85,7 +84,7 @@ def _measure(name: str, points: PointBatch, clock: Clock) -> ModelCost:
     model = create_model(name, CHANNELS, CLASSES).to(clock.device).eval()
     hierarchy = model.backbone.plan(points)
     model(points)  # what is loaded once is not the model's
-    peak = _peak(lambda: model(points), clock.device)
+    peak = peak_memory(lambda: model(points), clock.device)
     seconds = clock.time(
         {
             "plan": lambda: model.backbone.plan(points),
@@ -99,26 +98,3 @@ def _measure(name: str, points: PointBatch, clock: Clock) -> ModelCost:
         forward_ms=1e3 * median(seconds["forward"]),
         peak=peak,
     )
-
-
-def _peak(run: Callable[[], object], device: torch.device) -> int | None:
-    """Give the bytes that a run adds at most."""
-    give_back_memory(device)
-    if device.type == "cuda":
-        before = torch.cuda.memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        run()
-        return int(torch.cuda.max_memory_allocated(device)) - before
-    status, clear = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-    try:
-        clear.write_text("5")  # the peak begins anew
-        before = _kilobytes(status, "VmHWM")
-        run()
-        return 1024 * (_kilobytes(status, "VmHWM") - before)
-    except OSError:
-        return None
-
-
-def _kilobytes(status: Path, name: str) -> int:
-    lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
-    return int(lines[name].split()[0])

@@ -61,20 +61,24 @@ class Clock:
     Attributes:
         repeats: most runs of a piece of work.
         device: where it runs.
+        process: counts the time of the process, of all its threads together, and not the wall
+            clock's: with one thread, what it takes on a machine that others use too.
     """
 
     repeats: int
     device: torch.device
+    process: bool = False
 
     def time(self, work: Mapping[_Key, Work]) -> dict[_Key, tuple[float, ...]]:
         """Return the seconds of each run of each piece of work."""
         seconds: dict[_Key, list[float]] = {key: [] for key in work}
         spent = dict.fromkeys(work, 0.0)
+        now = time.process_time if self.process else time.perf_counter
         for turn in range(self.repeats + 1):
             for key, run in work.items():
                 if len(seconds[key]) == self.repeats or spent[key] > _BUDGET:
                     continue
-                took = _seconds(run, self.device)
+                took = _seconds(run, self.device, now)
                 spent[key] += took
                 if turn > 0 or took > _WARM_UP:
                     seconds[key].append(took)
@@ -86,12 +90,12 @@ class Clock:
         return Measurement(name=name, size=size, seconds=seconds.pop(""), plain=seconds)
 
 
-def _seconds(run: Work, device: torch.device) -> float:
+def _seconds(run: Work, device: torch.device, now: Callable[[], float]) -> float:
     _wait(device)
-    start = time.perf_counter()
+    start = now()
     result = run()
     _wait(device)
-    took = time.perf_counter() - start
+    took = now() - start
     del result  # to free it is no part of the work
     return took
 

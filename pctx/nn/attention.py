@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from pctx.geometry.windows import Windows
 from pctx.nn.backend import AttentionBackend, attention_engine
+from pctx.nn.compiled_attention import compiled_attention, compiled_suits
 from pctx.nn.fused_attention import full_precision, fused_attention
 from pctx.nn.mlp import Linear, widen
 
@@ -203,6 +204,10 @@ class WindowAttention(nn.Module):
             windows: a partition of the points.
             bias: added to the scores, row = query, column = key.
         """
+        if bias is None and self.backend == "auto":
+            qkv = self.qkv(feat)
+            if compiled_suits(qkv, windows, self.num_heads):
+                return self.proj(compiled_attention(qkv, windows, self.num_heads))
         query, key, value = self.split(feat, windows)
         attended = dot_product_attention(
             query, key, value, valid=windows.valid, bias=bias, backend=self.backend

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from pctx.geometry.packed import batch_from_offsets
 from pctx.nn import backend
 from pctx.nn.batch_norm import normalize
+from pctx.nn.lean_mlp import lean_mlp, lean_suits
 
 BATCH_NORM_EPS = 1e-3
 BATCH_NORM_MOMENTUM = 0.01
@@ -63,6 +64,9 @@ class MLP(nn.Module):
 
     def forward(self, feat: Float[Tensor, "*n c"]) -> Float[Tensor, "*n o"]:
         """Map each row."""
+        if lean_suits(feat, self.fc1.out_features):
+            gelu, (fc1, fc2) = self.activation == "gelu", (self.fc1, self.fc2)
+            return lean_mlp(feat, fc1.weight, fc1.bias, fc2.weight, fc2.bias, gelu)
         hidden = self.fc1(feat)
         return self.fc2(F.gelu(hidden) if self.activation == "gelu" else hidden.relu())
 

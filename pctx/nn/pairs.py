@@ -177,6 +177,15 @@ class PairAttention(nn.Module, ABC):
         shaped = weights.transpose(1, 2).reshape(heard.weights.shape)
         return heard._replace(weights=shaped).total()
 
+    def at_once(
+        self,
+        feat: Float[Tensor, "n c"],
+        coord: Float[Tensor, "n 3"],
+        around: Neighborhood | Windows,
+    ) -> Float[Tensor, "q c"]:
+        """Be the twin of `forward` in evaluation that takes all pairs together."""
+        return self._hear_first(feat, coord, around).total()
+
     def _hear_first(self, feat: Tensor, coord: Tensor, around: Neighborhood | Windows) -> Heard:
         """Compute what the first q points hear, all that `around` has rows or slots for."""
         rows = len(around.slot if isinstance(around, Windows) else around.index)

@@ -111,7 +111,7 @@ def test_the_parts_of_a_plan_make_the_plan():
 def took(monkeypatch, work, repeats):
     """Time work that returns how long it pretends to take; give seconds and order."""
     calls = []
-    monkeypatch.setattr(timing, "_seconds", lambda run, device: run())
+    monkeypatch.setattr(timing, "_seconds", lambda run, device, now: run())
 
     def run(name, seconds):
         calls.append(name)
@@ -135,7 +135,7 @@ def test_slow_work_runs_less_often_and_at_least_once(monkeypatch):
 
 
 def test_a_comparison_keeps_work_and_plainer_ways_apart(monkeypatch):
-    monkeypatch.setattr(timing, "_seconds", lambda run, device: run())
+    monkeypatch.setattr(timing, "_seconds", lambda run, device, now: run())
     clock = Clock(repeats=1, device=CPU)
     run = clock.compare("x", 5, lambda: 1.0, slow=lambda: 4.0, slower=lambda: 9.0)
     assert (run.name, run.size, run.seconds) == ("x", 5, (1.0,))

@@ -1,0 +1,215 @@
+"""Attention in windows by a small compiled kernel: gather, softmax and scatter without copies.
+
+`window_attention.c` is built once, by the C compiler that is there, into the user's cache; where
+there is none, or numbers differ from torch's, torch's own kernel is used and nothing is said.
+`PCTX_COMPILE=0` leaves it out.
+
+n points, c channels, w windows, k slots, h heads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from pctx.geometry.windows import Windows
+from pctx.nn.derivative import first_only
+from pctx.nn.fused_attention import fused_attention
+
+HEAD_WIDTHS = (16, 32, 64)
+"""Channels a head that the kernel knows."""
+
+COMPILED_FROM = 2**21
+"""Scores of a call below which nothing is gained that can be measured."""
+
+_SOURCE = Path(__file__).with_name("window_attention.c")
+_FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared")
+_SECONDS = 60.0
+"""For the compiler, which takes one or two."""
+
+log = logging.getLogger(__name__)
+
+
+def compiled_suits(qkv: Float[Tensor, "n 3c"], windows: Windows, num_heads: int) -> bool:
+    """Tell whether the kernel can compute attention in these windows, and gains time."""
+    w, k = windows.index.shape
+    return (
+        not torch.compiler.is_compiling()
+        and w * k * k * num_heads >= COMPILED_FROM
+        and type(qkv) in (Tensor, nn.Parameter)  # others have no numbers to point to
+        and qkv.device.type == "cpu"
+        and qkv.dtype == torch.float32
+        and windows.index.dtype == windows.slot.dtype == torch.int64
+        and qkv.shape[1] // (3 * num_heads) in HEAD_WIDTHS
+        and compiled_agrees()
+    )
+
+
+def compiled_attention(
+    qkv: Float[Tensor, "n 3c"], windows: Windows, num_heads: int
+) -> Float[Tensor, "n c"]:
+    """Let the points of each window attend to one another, differentiable once.
+
+    Each point gets what the slot that owns it hears. The bytes do not depend on the threads.
+
+    Args:
+        qkv: query, key and value of each point.
+        windows: a partition of the points.
+        num_heads: h.
+    """
+    heard: Tensor = _CompiledAttention.apply(qkv.contiguous(), windows, num_heads)
+    return heard
+
+
+@cache
+def compiled_agrees() -> bool:
+    """Build or find the kernel and try it once, values and gradients, against torch's."""
+    if _library() is None:
+        return False
+    with torch.inference_mode(False), torch.enable_grad():
+        return all(_agrees(width) for width in HEAD_WIDTHS)
+
+
+class _CompiledAttention(torch.autograd.Function):
+    """The softmax is computed anew in the backward, from the largest score and the sum of each."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, windows: Windows, num_heads: int) -> Tensor:
+        call = _Call(qkv, windows, num_heads)
+        out = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+        normal = qkv.new_empty(len(qkv), num_heads, 2) if ctx.needs_input_grad[0] else None
+        call.run("pctx_attend", _at(out), _at(normal))
+        if normal is not None:
+            ctx.save_for_backward(qkv, out, normal)
+            ctx.windows, ctx.num_heads = windows, num_heads
+        return out
+
+    @staticmethod
+    @first_only
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        qkv, out, normal = ctx.saved_tensors
+        call = _Call(qkv, ctx.windows, ctx.num_heads)
+        upstream = grads[0].contiguous()
+        starts = torch.empty(len(call.index) + 1, dtype=torch.int64)
+        call.library.pctx_count_borrowed(*call.table, *call.sizes[:2], _at(starts))
+        grad = torch.empty_like(qkv)
+        borrowed = qkv.new_empty(int(starts[-1]), 2 * out.shape[1])
+        call.run(
+            "pctx_attend_backward",
+            *(_at(each) for each in (out, normal, upstream, starts, grad, borrowed)),
+        )
+        channels = ctypes.c_int64(out.shape[1])
+        call.library.pctx_add_borrowed(
+            *call.table, *call.sizes[:2], channels, _at(borrowed), _at(grad)
+        )
+        return grad, None, None
+
+
+class _Call:
+    """The arguments that all functions of the kernel share, and the tensors they point to."""
+
+    def __init__(self, qkv: Tensor, windows: Windows, num_heads: int):
+        library = _library()
+        assert library is not None
+        self.library, self.qkv = library, qkv
+        self.index, self.slot = windows.index.contiguous(), windows.slot.contiguous()
+        self.valid = None if windows.valid is None else windows.valid.contiguous()
+        self.table = (_at(self.index), _at(self.valid), _at(self.slot))
+        width = qkv.shape[1] // (3 * num_heads)
+        self.sizes = tuple(map(ctypes.c_int64, (*self.index.shape, num_heads, width)))
+
+    def run(self, name: str, *more: ctypes.c_void_p) -> None:
+        """Let each of torch's threads take tasks until there are none."""
+        counter = ctypes.c_int64(0)
+        function: Callable[..., int] = getattr(self.library, name)
+        arguments = (ctypes.byref(counter), _at(self.qkv), *self.table, *self.sizes, *more)
+        threads = min(torch.get_num_threads(), max(1, self.index.shape[0]))
+        if threads == 1:
+            done = [function(*arguments)]
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                tasks = [pool.submit(function, *arguments) for _ in range(threads)]
+                done = [task.result() for task in tasks]
+        if not all(done):
+            raise MemoryError("attention: not enough memory for a window's keys and scores")
+
+
+def _at(tensor: Tensor | None) -> ctypes.c_void_p:
+    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    """Load the kernel, which is built first where this user's cache has none for this processor."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if os.environ.get("PCTX_COMPILE") == "0" or not compiler or sys.platform == "win32":
+        return None
+    try:
+        built = _cache_folder() / f"window_attention-{_fingerprint(compiler)}.so"
+        if not built.is_file():
+            _build(compiler, built)
+        return ctypes.CDLL(str(built))
+    except (OSError, subprocess.SubprocessError) as error:
+        log.debug("no compiled attention: %s", error)
+        return None
+
+
+def _cache_folder() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME")
+    folder = (Path(home) if home else Path.home() / ".cache") / "pctx"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
+def _fingerprint(compiler: str) -> str:
+    """Tell apart what the kernel depends on: source, compiler, processor."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    parts = (_SOURCE.read_text(), compiler, *_FLAGS, platform.machine(), flags)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _build(compiler: str, to: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=to.parent) as folder:
+        beside = Path(folder) / to.name
+        command = [compiler, *_FLAGS, str(_SOURCE), "-o", str(beside)]
+        subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
+        beside.replace(to)
+
+
+def _agrees(width: int) -> bool:
+    generator = torch.Generator().manual_seed(0)
+    index = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [4, 5, 6, 7, 8, 9, 10], [11, 12, 13, 0, 0, 0, 0]])
+    valid = torch.tensor([[True] * 7, [True] * 7, [True] * 3 + [False] * 4])
+    slot = torch.tensor([0, 1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 14, 15, 16])
+    windows = Windows(index=index, valid=valid, slot=slot)
+    qkv = torch.randn(14, 3 * 2 * width, generator=generator).requires_grad_()
+    query, key, value = qkv[index].unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)  # (w, h, k, d)
+    heard = fused_attention(query, key, value, valid[:, None, None])
+    expected = heard.transpose(1, 2).flatten(2).flatten(0, 1)[slot]
+
+    def results(out: Tensor) -> tuple[Tensor, ...]:
+        return out, *torch.autograd.grad(out.sin().sum(), (qkv,))
+
+    found = results(compiled_attention(qkv, windows, 2))
+    return all(
+        torch.allclose(ours, plain, rtol=1e-4, atol=1e-5)
+        for ours, plain in zip(found, results(expected), strict=True)
+    )

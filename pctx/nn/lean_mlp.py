@@ -1,0 +1,110 @@
+"""Two linear layers and what is between them, some rows at a time: no hidden row is kept.
+
+n rows, i input, e hidden and o output channels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from pctx.nn import backend
+from pctx.nn.derivative import first_only
+
+HIDDEN_AT_ONCE = 2**20
+"""Hidden numbers at a time: 4 MB, about what is near a core."""
+
+
+def lean_suits(feat: Float[Tensor, "n i"], hidden_channels: int) -> bool:
+    """Tell whether rows are so many that to take them in parts saves memory, and no time is lost.
+
+    On a CPU fresh memory costs as much as the first layer, which the backward computes anew.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and feat.device.type == "cpu"
+        and feat.dim() == 2
+        and feat.shape[0] * hidden_channels > HIDDEN_AT_ONCE * (2 if torch.is_grad_enabled() else 1)
+        and feat.dtype in (torch.float32, torch.float64)
+        and not torch.is_autocast_enabled("cpu")
+    )
+
+
+def lean_mlp(
+    feat: Float[Tensor, "n i"],
+    weight1: Float[Tensor, "e i"],
+    bias1: Float[Tensor, "e"],
+    weight2: Float[Tensor, "o e"],
+    bias2: Float[Tensor, "o"],
+    gelu: bool,
+) -> Float[Tensor, "n o"]:
+    """Compute act(feat @ weight1.T + bias1) @ weight2.T + bias2, differentiable once.
+
+    Args:
+        feat: rows.
+        weight1: of the first layer.
+        bias1: of the first layer.
+        weight2: of the second.
+        bias2: of the second.
+        gelu: the exact GELU, else a ReLU.
+    """
+    rows: Tensor = _LeanMLP.apply(feat, weight1, bias1, weight2, bias2, gelu)
+    return rows
+
+
+class _LeanMLP(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        feat: Tensor,
+        weight1: Tensor,
+        bias1: Tensor,
+        weight2: Tensor,
+        bias2: Tensor,
+        gelu: bool,
+    ) -> Tensor:
+        ctx.save_for_backward(feat, weight1, bias1, weight2)
+        ctx.gelu = gelu
+        out = feat.new_empty(len(feat), len(weight2))
+        for rows in _parts(feat, weight1):
+            hidden = _activate_(backend.linear(feat[rows], weight1, bias1), gelu)
+            out[rows] = backend.linear(hidden, weight2, bias2)
+        return out
+
+    @staticmethod
+    @first_only
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        feat, weight1, bias1, weight2 = ctx.saved_tensors
+        wants_feat = ctx.needs_input_grad[0]
+        upstream = grads[0].contiguous()
+        grad = torch.empty_like(feat) if wants_feat else None
+        of1, of2 = torch.zeros_like(weight1), torch.zeros_like(weight2)
+        of_bias1 = torch.zeros_like(bias1)
+        for rows in _parts(feat, weight1):
+            x, above = feat[rows], upstream[rows]
+            hidden = backend.linear(x, weight1, bias1)
+            back = backend.product(above, weight2.t())
+            if ctx.gelu:
+                of2.addmm_(above.t(), F.gelu(hidden))
+                back = torch.ops.aten.gelu_backward(back, hidden)
+            else:
+                of2.addmm_(above.t(), hidden.relu_())
+                back = back.masked_fill_(hidden == 0, 0)
+            of1.addmm_(back.t(), x)
+            of_bias1 += back.sum(0)
+            if grad is not None:
+                grad[rows] = backend.product(back, weight1.t())
+        return grad, of1, of_bias1, of2, upstream.sum(0), None
+
+
+def _parts(feat: Tensor, weight1: Tensor) -> list[slice]:
+    step = max(1, HIDDEN_AT_ONCE // len(weight1))
+    return [slice(start, start + step) for start in range(0, len(feat), step)]
+
+
+def _activate_(hidden: Tensor, gelu: bool) -> Tensor:
+    return torch.ops.aten.gelu_(hidden) if gelu else hidden.relu_()

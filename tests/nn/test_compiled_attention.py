@@ -1,0 +1,159 @@
+"""The compiled kernel gives what torch's gives, whatever the windows, and is nowhere needed."""
+
+import pytest
+import torch
+
+from pctx.geometry.windows import serial_windows
+from pctx.nn import attention, compiled_attention
+from pctx.nn.attention import WindowAttention
+from pctx.nn.compiled_attention import compiled_agrees, compiled_suits
+
+# Sums of a few hundred products, in another order.
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+WINDOWS = {
+    "full": ([256], 64, {}),
+    "borrowing": ([210], 64, {}),
+    "small clouds": ([30, 0, 1, 64, 65, 7], 64, {}),
+    "not of a vector's width": ([50, 23], 19, {}),
+    "shifted": ([150, 90], 32, {"shift": 13}),
+    "dilated": ([150, 90], 32, {"dilation": 2}),
+}
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    if not compiled_agrees():
+        pytest.skip("there is no C compiler, or no cache")
+    monkeypatch.setattr(compiled_attention, "COMPILED_FROM", 0)
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def without_library():
+    caches = (compiled_attention._library, compiled_attention.compiled_agrees)
+    for each in caches:
+        each.cache_clear()
+    yield
+    for each in caches:
+        each.cache_clear()
+
+
+def windows_of(name):
+    counts, size, options = WINDOWS[name]
+    offsets = torch.tensor([0, *counts]).cumsum(0)
+    generator = torch.Generator().manual_seed(1)
+    order = torch.cat(
+        [
+            start + torch.randperm(count, generator=generator)
+            for start, count in zip(offsets[:-1], counts, strict=True)
+        ]
+    )
+    return serial_windows(order, offsets, size, **options)
+
+
+def results(module, windows, width):
+    generator = torch.Generator().manual_seed(2)
+    shape = (len(windows.slot), width)
+    feat = torch.randn(shape, generator=generator).requires_grad_()
+    upstream = torch.randn(shape, generator=generator)
+    out = module(feat, windows)
+    return out, *torch.autograd.grad(out, [feat, *module.parameters()], upstream)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("head", [16, 32, 64])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_values_and_gradients_are_those_of_torch(name, head):
+    torch.manual_seed(0)
+    ours, plain = WindowAttention(2 * head, 2), WindowAttention(2 * head, 2, backend="sdpa")
+    plain.load_state_dict(ours.state_dict())
+    windows = windows_of(name)
+    assert compiled_suits(torch.zeros(len(windows.slot), 6 * head), windows, 2)
+    pairs = zip(results(ours, windows, 2 * head), results(plain, windows, 2 * head), strict=True)
+    for found, expected in pairs:
+        torch.testing.assert_close(found, expected, **CLOSE)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_bytes_do_not_depend_on_the_threads(threads):
+    torch.manual_seed(0)
+    module, windows = WindowAttention(64, 4), windows_of("borrowing")
+    found = []
+    for count in (1, 2, 5):
+        threads(count)
+        found.append(results(module, windows, 64))
+    for alone, two, five in zip(*found, strict=True):
+        assert torch.equal(alone, two) and torch.equal(alone, five)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_what_is_no_number_is_not_hidden():
+    module, windows = WindowAttention(32, 2), windows_of("full")
+    feat = torch.zeros(256, 32)
+    point = int(windows.index[1, 5])
+    feat[point, 0] = torch.nan
+    rows = module(feat, windows).isnan().any(1)
+    assert set(rows.nonzero()[:, 0].tolist()) == set(windows.index[1].tolist())
+
+
+@pytest.mark.usefixtures("compiled")
+def test_large_scores_do_not_overflow():
+    module, windows = WindowAttention(32, 2), windows_of("borrowing")
+    feat = 1e4 * torch.randn(210, 32, generator=torch.Generator().manual_seed(0))
+    plain = WindowAttention(32, 2, backend="plain")
+    plain.load_state_dict(module.state_dict())
+    # Scores of 1e8 differ by more than 1 where they are rounded: each point hears one other.
+    assert module(feat, windows).isfinite().all() and plain(feat, windows).isfinite().all()
+
+
+@pytest.mark.usefixtures("compiled")
+def test_there_is_no_second_derivative():
+    module, windows = WindowAttention(32, 2), windows_of("full")
+    feat = torch.randn(256, 32, requires_grad=True)
+    with pytest.raises(RuntimeError, match="second derivatives"):
+        torch.autograd.grad(module(feat, windows).sum(), feat, create_graph=True)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_what_does_not_suit_is_left_to_torch(monkeypatch):
+    windows = windows_of("full")
+    rows = torch.zeros(256, 96)
+    assert compiled_suits(rows, windows, 2)
+    assert not compiled_suits(rows.double(), windows, 2)
+    assert not compiled_suits(rows, windows, 4)  # 8 channels a head
+    assert not compiled_suits(rows.to("meta"), windows, 2)
+    monkeypatch.setattr(compiled_attention, "COMPILED_FROM", 2 * 4 * 64**2 + 1)
+    assert not compiled_suits(rows, windows, 2)
+
+
+@pytest.mark.usefixtures("without_library")
+@pytest.mark.parametrize(
+    "lack", [("CC", "/no/compiler"), ("CC", "false"), ("PCTX_COMPILE", "0"), ("HOME", "/dev/null")]
+)
+def test_without_a_compiler_or_a_cache_nothing_is_said(lack, monkeypatch, tmp_path, capfd, caplog):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if lack[0] == "HOME":
+        monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv(*lack)
+    monkeypatch.setattr(attention, "compiled_suits", compiled_suits)
+    monkeypatch.setattr(compiled_attention, "COMPILED_FROM", 0)
+    assert not compiled_agrees()
+    assert WindowAttention(32, 2)(torch.zeros(256, 32), windows_of("full")).shape == (256, 32)
+    assert capfd.readouterr() == ("", "") and not caplog.records
+    assert not list(tmp_path.rglob("*.so"))
+
+
+@pytest.mark.usefixtures("without_library")
+def test_a_kernel_that_errs_is_not_used(monkeypatch):
+    if compiled_attention._library() is None:
+        pytest.skip("there is no C compiler, or no cache")
+    right = compiled_attention.compiled_attention
+    monkeypatch.setattr(compiled_attention, "compiled_attention", lambda *a: right(*a) * 1.01)
+    assert not compiled_agrees()
