@@ -65,6 +65,7 @@ def test_what_a_page_links_to_is_there(page):
     [
         ("draw_concepts.py", ["scan.laz"], ["curves.png", "windows.png"]),
         ("draw_attention.py", ["scan.laz", "model.pt"], ["attention.png"]),
+        ("draw_pipeline.py", ["scan.laz", "model.pt"], ["pipeline.png"]),
         pytest.param(
             "draw_transforms.py",
             [],

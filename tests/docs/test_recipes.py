@@ -1,6 +1,7 @@
 """The pages that say how to add something: their files work as they stand there."""
 
 import importlib.util
+import inspect
 import sys
 from types import MappingProxyType
 
@@ -77,7 +78,7 @@ CONTRACT = [
     name
     for name in vars(contract)
     if name.startswith("test_")
-    and set(contract.inspect.signature(getattr(contract, name)).parameters) <= {"name", "model"}
+    and set(inspect.signature(getattr(contract, name)).parameters) <= {"name", "model"}
 ]
 
 
@@ -86,7 +87,7 @@ def test_the_model_of_the_page_keeps_the_contract(flat):
     for name in CONTRACT:
         law = getattr(contract, name)
         given = {"name": "flat_tiny", "model": contract.make("flat_tiny").eval()}
-        wanted = contract.inspect.signature(law).parameters
+        wanted = inspect.signature(law).parameters
         law(**{key: given[key] for key in wanted})
 
 
@@ -94,7 +95,7 @@ def test_the_yaml_of_the_page_lists_the_arguments_of_its_model(flat, here):
     said = yaml.safe_load((here / "model" / "flat.yaml").read_text())
     backbone = factory.MODELS["flat"].backbone
     assert said.pop("_target_") == f"{backbone.__module__}.{backbone.__name__}"
-    parameters = contract.inspect.signature(backbone).parameters.values()
+    parameters = inspect.signature(backbone).parameters.values()
     assert said == {p.name: p.default for p in parameters if p.name != "in_channels"}
 
 
