@@ -26,7 +26,7 @@ BENCHMARK = {
     "predict": ("repeats=1",),
 }
 COMPOSED = re.compile(
-    r"experiment=|resume=|init_from=|hydra/|model=\S*_(?!tiny)\w+|=/data| -m | … "
+    r"experiment=|resume=|init_from=(?!runs/\w)|hydra/|model=\S*_(?!tiny)\w+|=/data| -m | … "
 )
 """Of these the configuration is composed: what they do needs weights, data or hours."""
 
