@@ -25,6 +25,7 @@ from pctx.cli import (
     info,
     predict,
     prepare,
+    report,
     train,
     view,
 )
@@ -57,6 +58,7 @@ app.command(epilog=evaluate.EXAMPLES, context_settings=_OVERRIDES, options_metav
 )
 app.command(epilog=predict.EXAMPLES)(predict.predict)
 app.command(epilog=view.EXAMPLES)(view.view)
+app.command(epilog=report.EXAMPLES)(report.report)
 app.command(epilog=convert.EXAMPLES)(convert.convert)
 app.command(epilog=export.EXAMPLES)(export.export)
 app.command(epilog=info.EXAMPLES)(info.info)

@@ -53,10 +53,10 @@ pctx view scan.laz --color attention --model model.pt --query 12.5,-3,0.5 --rend
 pctx view scan.laz --color attention --model model.pt --map class --class pole --html pole.html
 """
 
-LIMIT = 10_000_000
-"""Points of a file that a window or a page may hold."""
+LIMIT = 4_000_000
+"""Points of a file that are read for a window or a page."""
 
-_PICTURE_LIMIT = 3_000_000  # what a picture of 1600 x 1200 pixels can show
+_PICTURE_LIMIT = 2_000_000  # what a picture of 1600 x 1200 pixels can show
 _GROUNDS = ("dark", "light")
 _PANEL = "Order and windows, without a model"
 _INSIDE = "Looking inside a model, with --color attention"
@@ -310,7 +310,7 @@ def _show(album: Album, background: RGB) -> list[str]:
 def _scenes(
     album: Album, colors: tuple[str, ...], failures: list[str], *, every: bool
 ) -> list[list[Scene]]:
-    """Open every file and make the scenes asked for, or all of its fields, the default one first."""
+    """Open every file and make the scenes asked for, or those of all its fields."""
     from pctx.vis.fields import COLORS
 
     scenes: list[list[Scene]] = []

@@ -17,8 +17,9 @@ from pctx.vis.scene import ColorScale, Scene, same_points
 
 log = logging.getLogger(__name__)
 
-MAX_POINTS = 10_000_000
-"""Points in a window; Open3D shows nothing beyond some 19 million (isl-org/Open3D#6732)."""
+MAX_POINTS = 4_000_000
+"""Points in a window. Open3D takes some 350 bytes a point, and shows nothing beyond some 19 million
+(isl-org/Open3D#6732)."""
 
 ERRORS = "error"
 """The layer that tells wrong points from right ones."""

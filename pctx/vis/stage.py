@@ -38,6 +38,7 @@ class Stage:
         orbit: where one looks from.
         hidden: names in the legend that are not shown.
         low, high: shares of the height within which points are shown.
+        size: of the points, over the one that suits their number.
         light: a light ground.
         words: what was last said of a point or a place.
         file: the number of the file on show.
@@ -54,6 +55,7 @@ class Stage:
     hidden: set[str] = field(default_factory=set)
     low: float = 0.0
     high: float = 1.0
+    size: float = 1.0
     light: bool = False
     words: tuple[str, ...] = ()
     file: int = 0
@@ -70,8 +72,6 @@ class Stage:
 
     def receive(self, told: Mapping[str, object], arrays: Mapping[str, np.ndarray]) -> None:
         """Take an answer: a layer, with the points where these are others, places or words."""
-        if "words" in told:
-            self.words = tuple(str(line) for line in told["words"])  # type: ignore[attr-defined]
         if "places" in arrays:
             self.places, self.place = arrays["places"], -1
             self.next_error(1)
@@ -81,6 +81,8 @@ class Stage:
             self.told = told
             self.color, self.entry = arrays["color"], arrays.get("entry")
             self.changed |= {"points"}
+        if "words" in told:
+            self.words = tuple(str(line) for line in told["words"])  # type: ignore[attr-defined]
         self.changed |= {"panel", "view"}
 
     def _enter(self, told: Mapping[str, object], coord: np.ndarray) -> None:
@@ -185,6 +187,11 @@ class Stage:
         else:
             self.high = float(np.clip(self.high + steps * CUT_STEP, self.low + CUT_STEP, 1))
         self.changed |= {"points", "panel"}
+
+    def resize(self, factor: float) -> None:
+        """Make the points so many times as large."""
+        self.size = float(np.clip(self.size * factor, 0.2, 8))
+        self.changed |= {"view"}
 
     def look_inside(self, depth: int = 0, head: int = 0) -> None:
         """Step through a model's layers and heads, where the layer on show has them."""

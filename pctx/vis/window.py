@@ -132,6 +132,8 @@ class Hands:
             ord("A"): lambda _: stage.show_all(),
             ord("B"): lambda _: self._turn_light(),
             ord("R"): lambda _: self._go_home(),
+            ord("="): lambda _: stage.resize(1.25),
+            ord("-"): lambda _: stage.resize(0.8),
             ord("H"): lambda _: sys.stderr.writelines(f"{k:14} {what}\n" for k, what in KEYS),
             ord(","): lambda _: stage.look_inside(depth=-1),
             ord("."): lambda _: stage.look_inside(depth=1),
@@ -206,12 +208,15 @@ class Show:
         self.points = o3d.geometry.PointCloud()
         self.ball: Any = None
         self.picture: Any = None
-        self.there = False
-        stage.changed |= {"panel"}
+        self.there, self.shown = False, 0
+        stage.words = ("reading …",)
+        stage.changed |= {"panel", "view"}
 
     def refresh(self) -> None:
         """Draw again what has changed."""
         changed, self.stage.changed = self.stage.changed, set()
+        if not changed:
+            return
         if "points" in changed:
             self._set_points()
         if "view" in changed or "points" in changed:
@@ -231,12 +236,13 @@ class Show:
         self.there = bool(shown.any())  # Open3D refuses a cloud of no points
         if self.there:
             self.window.add_geometry(self.points, reset_bounding_box=True)
-        self.window.get_render_option().point_size = point_size(int(shown.sum()))
+        self.shown = int(shown.sum())
 
     def _set_view(self) -> None:
         stage = self.stage
         options, control = self.window.get_render_option(), self.window.get_view_control()
         options.background_color = np.array(LIGHT if stage.light else DARK) / 255
+        options.point_size = float(np.clip(point_size(self.shown) * stage.size, 1, 20))
         camera = control.convert_to_pinhole_camera_parameters()
         w, h = camera.intrinsic.width, camera.intrinsic.height
         self.hands.size = (w, h)
