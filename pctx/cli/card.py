@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pctx.cli.config import quoted
+from pctx.cli.config import UsageError, quoted
 
 if TYPE_CHECKING:
     from pctx.cli.draft import Draft
@@ -29,7 +29,7 @@ _LOUD = 3.0
 
 
 def card(
-    folder: Annotated[Path, typer.Argument(help="A folder of labelled scans.", metavar="FOLDER")],
+    place: Annotated[str, typer.Argument(help="A folder of labelled scans.", metavar="FOLDER")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="By default FOLDER/card.yaml.")
     ] = None,
@@ -44,6 +44,9 @@ def card(
     from pctx.cli.draft import card_text, draft
     from pctx.data.io.atomic import replacing
 
+    if not place:  # it would be the current folder
+        raise UsageError("FOLDER is empty; name a folder, or . for this one")
+    folder = Path(place)
     target = folder / "card.yaml" if output is None else output
     lists = target.parent / "splits"
     if target.exists() and not overwrite:

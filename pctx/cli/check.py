@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pctx.cli.config import UsageError, run_composed
+from pctx.cli.feeding import check_numbers
 
 if TYPE_CHECKING:
     from pctx.data.audit import ScanFacts
@@ -51,8 +52,7 @@ def report(config: Any) -> None:
     data = config.data
     if not isinstance(config.workers, int) or config.workers < 0:
         raise UsageError(f"workers must be 0 or more, found {config.workers}")
-    if not data.grid_size > 0:
-        raise UsageError(f"data.grid_size must be above 0 metres, found {data.grid_size}")
+    check_numbers(data)
     dataset = instantiate(data.dataset)
     features = instantiate(data.features, _convert_="all")
     splits = _splits(dataset)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pctx.cli.config import UsageError
 
 if TYPE_CHECKING:
     from pctx.data.cache import CachedDataset
@@ -16,6 +19,25 @@ log = logging.getLogger(__name__)
 
 _PLACES = ("root", "card", "splits", "cache")
 """Keys of a dataset that say where things lie, not what is read of them."""
+
+
+_LEAST = {"num_workers": 0, "batch_size": 1, "max_points": 1, "samples_per_epoch": 1}
+"""Whole numbers of `data`, and the smallest of each; null where there need be none."""
+
+
+def check_numbers(data: Any) -> None:
+    """Find out whether the numbers of `data` are some.
+
+    Raises:
+        UsageError: one is not, or is out of its range.
+    """
+    size = data.grid_size
+    if not isinstance(size, int | float) or not 0 < size < math.inf:
+        raise UsageError(f"data.grid_size must be above 0 metres, found {size}")
+    for name, least in _LEAST.items():
+        value = data.get(name)
+        if value is not None and not (isinstance(value, int) and value >= least):
+            raise UsageError(f"data.{name} must be a whole number from {least} on, found {value}")
 
 
 def make_dataset(data: Any) -> ScanDataset:
@@ -54,6 +76,7 @@ def make_pipeline(config: Any) -> Pipeline:
     from pctx.data.pipeline import Pipeline
 
     data = config.data
+    check_numbers(data)
     return Pipeline(
         dataset=make_dataset(data),
         grid_size=data.grid_size,
