@@ -89,10 +89,10 @@ def model(world, folder, rng, wrong=0.25):
 
 
 def some(rng, *options):
-    """Take each option, a flag and its values, with one chance in twelve."""
+    """Take each option, a flag and its values, with one chance in twenty."""
     taken = []
     for flag, *values in options:
-        if rng.random() < 0.08:
+        if rng.random() < 0.05:
             taken += [flag, rng.choice(values)] if values else [flag]
     return taken
 

@@ -1,7 +1,8 @@
 """A process that has loaded everything once, and runs each command in a fork under limits.
 
 It says `ready`; asked by a line of JSON (`arguments`, `folder`, `seconds`, `room`, and `largest`
-where writing shall fail) it answers by one: `code`, negative where a signal ended the command,
+where writing shall fail, `kill`, a signal after some seconds) it answers by one: `code`, negative
+where a signal ended the command,
 `spent`, seconds of a processor, `out` and `err`, what the command said.
 """
 
@@ -49,7 +50,7 @@ def load():
     torch.set_num_threads(1)
 
 
-def run(arguments, folder, seconds, room, largest=None):
+def run(arguments, folder, seconds, room, largest=None, kill=None):
     pipes = [os.pipe() for _ in range(2)]
     for read, _ in pipes:
         fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, SAID)
@@ -65,6 +66,9 @@ def run(arguments, folder, seconds, room, largest=None):
             said = [heard(read) for read, _ in pipes]
             code, spent = os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
             return {"code": code, "spent": spent, "out": said[0], "err": said[1]}
+        if kill is not None and time.monotonic() - begin > kill[1]:
+            os.kill(child, kill[0])
+            kill = None
         if time.monotonic() - begin > seconds * PATIENCE:
             os.kill(child, 9)
         time.sleep(0.005)
