@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "pctx"
 MOST_LINES = 350
 HEAVY = ("torch", "numpy", "hydra", "open3d", "pytorch_lightning", "matplotlib", "scipy")
-COMMANDS = sorted(typer.main.get_command(app).commands)
+COMMANDS = sorted(typer.main.get_group(app).commands)
 PROMISED = {
     "FeatureSpec",
     "LabelSet",

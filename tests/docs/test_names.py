@@ -112,7 +112,7 @@ def test_every_model_of_a_published_size_stands_in_the_readme():
 
 def test_every_command_stands_on_the_page_on_commands():
     text = (ROOT / "docs" / "commands.md").read_text()
-    for name in typer.main.get_command(app).commands:
+    for name in typer.main.get_group(app).commands:
         assert f"`pctx {name}" in text, name
 
 
