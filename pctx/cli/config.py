@@ -105,8 +105,10 @@ def run_composed(name: str, overrides: Sequence[str], task: Callable[[Any, Path]
     os.environ["HYDRA_FULL_ERROR"] = "1"
 
     failures: list[BaseException] = []
+    command = sys.argv
 
     def entry(config: Any) -> object:
+        sys.argv = command  # with which Lightning starts other processes
         try:
             if missing := sorted(OmegaConf.missing_keys(config)):
                 raise UsageError(f"{missing[0]} is needed: add {missing[0]}=…")
