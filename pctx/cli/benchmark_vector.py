@@ -105,7 +105,7 @@ def _rows(report: VectorReport) -> Iterator[tuple[str, ...]]:
 
 def _figures(report: VectorReport) -> dict[str, str]:
     """Name every figure, for a csv row."""
-    figures = {}
+    figures: dict[str, str] = {}
     for run in report.work:
         figures |= {
             f"{run.name}_ms": f"{run.ms:.3f}",

@@ -11,6 +11,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
 
 #if defined(__AVX512F__)
 #define WIDTH 16
@@ -37,24 +40,30 @@ static const float LOWEST = -1e30f; /* a score that is not heard */
 INLINE vec load(const float *from) { return *(const vec *)from; }
 INLINE void store(float *to, vec x) { *(vec *)to = x; }
 INLINE vec splat(float x) { return x - (vec){0}; }
-INLINE vec choose(ivec which, vec x, vec y) {
-  return (vec)((which & (ivec)x) | (~which & (ivec)y));
+/* The larger; y where x or y is not a number. */
+INLINE vec larger(vec x, vec y) {
+#if defined(__AVX512F__)
+  return (vec)_mm512_max_ps((__m512)x, (__m512)y);
+#elif defined(__AVX__)
+  return (vec)_mm256_max_ps((__m256)x, (__m256)y);
+#else
+  ivec first = x > y;
+  return (vec)((first & (ivec)x) | (~first & (ivec)y));
+#endif
 }
 
-/* 2^x, to 2e-7 of itself: a whole power times a polynomial on [-1/2, 1/2]. */
+/* 2^x, to 3e-7 of itself: a whole power times a polynomial that fits on [-1/2, 1/2]. */
 INLINE vec exp2_of(vec x) {
   const vec shift = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to whole numbers */
-  x = choose(x < splat(-126.0f), splat(-126.0f), x); /* not a number stays so */
+  x = larger(splat(-126.0f), x);
   vec sum = x + shift, f = x - (sum - shift);
-  vec p = splat(1.5403530e-4f);
-  p = p * f + 1.3333558e-3f;
-  p = p * f + 9.6181291e-3f;
-  p = p * f + 5.5504109e-2f;
-  p = p * f + 2.4022651e-1f;
-  p = p * f + 6.9314718e-1f;
-  p = p * f + 1.0f;
-  ivec whole = (ivec)sum - (ivec)shift;
-  return p * (vec)((whole + 127) << 23);
+  vec p = splat(1.3276471e-3f);
+  p = p * f + 9.6755410e-3f;
+  p = p * f + 5.5507130e-2f;
+  p = p * f + 2.4022120e-1f;
+  p = p * f + 6.9314694e-1f;
+  p = p * f + 1.0000001f;
+  return (vec)((ivec)p + ((ivec)sum << 23)); /* the low bits of `sum` are the whole power */
 }
 
 /* S[r][j] = a[r] . b[j], with b transposed: bt[d][j]. */
@@ -165,8 +174,7 @@ INLINE void gather_turned(const Room *room, const float *from, int64_t step, int
 INLINE float largest(const float *S, int count) {
   vec most = load(S);
   for (int j = WIDTH; j < count; j += WIDTH) {
-    vec x = load(S + j);
-    most = choose(x > most, x, most);
+    most = larger(load(S + j), most);
   }
   float found = most[0];
   for (int i = 1; i < WIDTH; i++) found = most[i] > found ? most[i] : found;
