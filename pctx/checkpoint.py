@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import re
 import sys
 import zipfile
 from collections.abc import Mapping
@@ -57,7 +57,12 @@ class Checkpoint:
         Raises:
             ValueError: the weights do not fit; the message says which keys, and the version.
         """
-        model = build_model(self.backbone, self.arguments, self.features, self.labels)
+        try:
+            model = build_model(self.backbone, self.arguments, self.features, self.labels)
+        except TypeError as error:
+            raise ValueError(
+                f"the model's arguments are not those of its class: {error}"
+            ) from error
         if difference := compare(model.state_dict(), self.weights):
             raise ValueError(f"the weights, of pctx {self.version}, do not fit: {difference}")
         model.load_state_dict(dict(self.weights))
@@ -97,7 +102,7 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         )
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError) as error:
+    except Exception as error:  # of damaged bytes, the unpickler raises whatever it comes upon
         raise ValueError(f"{path}: not a pctx model file, or a damaged one") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else type(content).__name__
@@ -105,17 +110,25 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     try:
         return Checkpoint(
             backbone=content["model"]["backbone"],
-            arguments=content["model"]["arguments"],
+            arguments={str(k): v for k, v in content["model"]["arguments"].items()},
             labels=LabelSet.from_dict(content["labels"]),
             features=FeatureSpec.from_dict(content["features"]),
-            grid_size=content["grid_size"],
-            weights=content["weights"],
+            grid_size=float(content["grid_size"]),
+            weights=_tensors(content["weights"]),
             metrics=content["metrics"],
             temperature=content.get("temperature", 1.0),  # older versions know none
             version=content["version"],
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{path}: a damaged pctx model file ({error})") from error
+
+
+def _tensors(weights: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Check that a state dict is one."""
+    strange = [name for name, value in weights.items() if not isinstance(value, Tensor)]
+    if strange:
+        raise TypeError(f"{strange[0]!r} of its weights is no tensor")
+    return dict(weights)
 
 
 def build_model(
@@ -162,9 +175,12 @@ def backbone_class(path: str) -> type[Backbone]:
     Raises:
         ValueError: there is none of that path.
     """
-    module_name, _, name = path.rpartition(".")
-    if module_name.startswith("pctx.models."):
-        module = import_module(module_name)
+    module_name, _, name = str(path).rpartition(".")
+    if re.fullmatch(r"pctx\.models\.\w+", module_name):
+        try:
+            module = import_module(module_name)
+        except ModuleNotFoundError as error:
+            raise ValueError(f"the model names {path}, and there is no such module") from error
     elif module_name in sys.modules:
         module = sys.modules[module_name]
     else:

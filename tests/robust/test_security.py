@@ -75,9 +75,30 @@ def test_a_model_that_names_what_is_no_backbone_is_refused_and_nothing_is_called
     object.__setattr__(checkpoint, "backbone", target)
     object.__setattr__(checkpoint, "arguments", {"command": "touch hacked", "args": "hacked"})
     checkpoint.save(place / "model.pt")
-    with pytest.raises(ValueError, match="not a backbone|import|no such"):
+    with pytest.raises(ValueError, match="not a backbone|import .* first|no such"):
         load_checkpoint(place / "model.pt").build()
     assert not (place / "hacked").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("weights", {"a": 3}), ("weights", [1]), ("grid_size", "x"), ("labels", 7), ("features", {})],
+)
+def test_a_model_file_of_other_values_is_a_damaged_one(key, value, place):
+    toy_checkpoint().save(place / "model.pt")
+    content = torch.load(place / "model.pt", weights_only=True)
+    saved(place / "model.pt", {**content, key: value})
+    with pytest.raises(ValueError, match=r"model\.pt: a damaged pctx model file"):
+        load_checkpoint(place / "model.pt")
+
+
+def test_a_model_with_arguments_of_another_class_is_refused(place):
+    toy_checkpoint().save(place / "model.pt")
+    content = torch.load(place / "model.pt", weights_only=True)
+    content["model"]["arguments"]["nonsense"] = 1
+    saved(place / "model.pt", content)
+    with pytest.raises(ValueError, match="arguments are not those of its class.*nonsense"):
+        load_checkpoint(place / "model.pt").build()
 
 
 def test_backbones_are_those_of_pctx_or_imported_by_whoever_runs():
