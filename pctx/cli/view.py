@@ -30,23 +30,15 @@ pctx view scan.laz
 
 pctx view scans/ --card semantic_kitti                     (a folder: N and P turn the pages)
 
-pctx view scan.laz --color height --render scan.png
-
 pctx view scan.bin --predicted out.label --card semantic_kitti
 
 pctx view scan.laz --model model.pt --color label,prediction,error --render row.png
-
-pctx view scan.laz --model model.pt --color error --render error.png
 
 pctx view scan.laz --render turn.gif                       (or turn.mp4)
 
 pctx view scan.laz --model model.pt --html page.html
 
-pctx view scan.laz --color order --curve hilbert --grid 0.2
-
 pctx view scan.laz --color window --windows octree --window-size 64 --html windows.html
-
-pctx view scan.laz --color window --model model.pt --render windows.png
 
 pctx view scan.laz --color attention --model model.pt --query 12.5,-3,0.5 --render heard.png
 

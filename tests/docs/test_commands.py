@@ -72,6 +72,7 @@ def prepared(words: list[str], line: str, compose: bool) -> list[str]:
     name = words[1] if len(words) > 1 else ""
     if name in ("train", "evaluate", "prepare", "check") and (compose or COMPOSED.search(line)):
         plain = [re.sub(r"^([\w./]+=[^\[{,]+),.*", r"\1", word) for word in words if word != "-m"]
+        plain = [word for word in plain if not word.startswith("resume=")]
         return [*plain, "--cfg", "job"]
     if "--help" in words or "--cfg" in words:
         return words
