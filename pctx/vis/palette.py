@@ -17,9 +17,9 @@ RGB = tuple[int, int, int]
 UNLABELED: RGB = (132, 136, 142)
 """Points of no class, no instance or no value."""
 
-RIGHT: RGB = (116, 146, 122)
-WRONG: RGB = (236, 44, 44)
-NOT_COUNTED: RGB = (88, 92, 100)
+RIGHT: RGB = (110, 130, 170)
+WRONG: RGB = (255, 120, 40)
+NOT_COUNTED: RGB = (60, 64, 72)
 
 
 class Ramp(Enum):
@@ -67,14 +67,14 @@ ASPRS = LabelSet(
     colors=(
         (150, 150, 150),
         (190, 190, 190),
-        (168, 130, 92),
-        (172, 208, 110),
-        (108, 178, 78),
-        (40, 132, 66),
-        (222, 92, 70),
+        (134, 104, 52),
+        (209, 204, 128),
+        (116, 188, 90),
+        (0, 87, 63),
+        (221, 95, 104),
         (255, 0, 200),
         (240, 220, 160),
-        (62, 132, 214),
+        (52, 125, 221),
         (122, 96, 150),
         (116, 122, 134),
         (206, 196, 170),
@@ -82,7 +82,7 @@ ASPRS = LabelSet(
         (255, 160, 0),
         (150, 74, 190),
         (230, 120, 220),
-        (96, 196, 206),
+        (99, 179, 211),
         (200, 0, 255),
     ),
     raw=tuple((code,) for code in range(19)),
@@ -90,22 +90,25 @@ ASPRS = LabelSet(
 """Classes 0..18 of the LAS 1.4 specification (ASPRS), in colours of our own."""
 
 DISTINCT: tuple[RGB, ...] = (
-    (226, 72, 64),
-    (66, 122, 226),
-    (246, 214, 84),
-    (72, 178, 84),
-    (150, 92, 206),
-    (244, 148, 56),
-    (64, 204, 206),
-    (240, 136, 190),
-    (148, 100, 60),
-    (206, 194, 240),
-    (30, 112, 116),
-    (132, 44, 84),
+    (30, 30, 255),
+    (230, 105, 30),
+    (155, 255, 205),
+    (255, 230, 30),
+    (155, 80, 180),
+    (180, 80, 80),
+    (230, 180, 255),
+    (130, 55, 30),
+    (180, 130, 255),
+    (230, 180, 130),
+    (105, 30, 155),
+    (230, 105, 155),
 )
-"""Colours of neighbours, all well apart."""
+"""Colours of neighbours, all well apart, for eyes that lack red or green cones too: found as
+farthest points in OKLab as they see it (Machado et al. 2009)."""
 
-_GOLDEN = (5**0.5 - 1) / 2  # turns between neighbouring hues: no two of the first dozens are alike
+_HUE, _LIGHT = (0.7105, 0.08), (0.1085, 0.633)
+"""Turns of the hue and steps of the lightness from number to number, and where they begin: of a few
+hundred pairs, the one that keeps the ids of common datasets furthest apart, as DISTINCT does."""
 
 
 def class_colors(label: np.ndarray, labels: LabelSet) -> np.ndarray:
@@ -126,17 +129,17 @@ def id_colors(ids: np.ndarray) -> np.ndarray:
     """Colour any whole numbers (n,), the same number always alike; negative ones are grey.
 
     Returns:
-        (n, 3) uint8. Hues step by the golden section; lightness and chroma by the number.
+        (n, 3) uint8. The first dozen are `DISTINCT`; then hue and lightness go by the number.
     """
     value, position = np.unique(ids, return_inverse=True)
     number = value.astype(np.float64)
-    hue = 2 * np.pi * ((number * _GOLDEN + 0.08) % 1.0)
-    # Four steps, for numbers whose hues are close lie 13, 21, 34 or 55 apart, never multiples of 4.
-    step = value.astype(np.int64) % 4
-    light = np.array([0.72, 0.56, 0.84, 0.64])[step]
-    chroma = np.array([0.14, 0.15, 0.10, 0.13])[step]
+    hue = 2 * np.pi * ((number * _HUE[0] + _HUE[1]) % 1.0)
+    light = 0.42 + 0.5 * ((number * _LIGHT[0] + _LIGHT[1]) % 1.0)
+    chroma = 0.15 - 0.1 * np.abs(light - 0.68) / 0.3
     lab = np.stack([light, chroma * np.cos(hue), chroma * np.sin(hue)], axis=1)
     color = _rgb(lab)
+    few = (value >= 0) & (value < len(DISTINCT))
+    color[few] = np.array(DISTINCT, np.uint8)[value[few]]
     color[value < 0] = UNLABELED
     return color[position.reshape(-1)]
 

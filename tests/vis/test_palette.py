@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pctx.vis import palette
 from pctx.vis.palette import (
     ASPRS,
     DISTINCT,
@@ -64,3 +65,38 @@ def test_asprs_names_the_codes_of_the_las_specification():
         "water",
         "bridge deck",
     ]
+
+
+# Machado et al. 2009, "A physiologically-based model for simulation of color vision deficiency",
+# severity 1.
+LACKING = {
+    "red": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "green": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+}
+
+
+def apart(colors, lacking) -> float:
+    """Give the smallest difference of two colours in OKLab, to eyes without these cones."""
+    x = np.array(colors, dtype=float) / 255
+    linear = np.where(x <= 0.04045, x / 12.92, ((x + 0.055) / 1.055) ** 2.4)
+    linear = np.clip(linear @ np.array(LACKING[lacking]).T, 0, 1)
+    x = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
+    lab = palette._lab(255 * x)
+    distance = np.linalg.norm(lab[:, None] - lab[None], axis=-1)
+    return float(distance[~np.eye(len(lab), dtype=bool)].min())
+
+
+@pytest.mark.parametrize("lacking", LACKING)
+def test_own_colours_are_told_apart_without_red_or_green_cones(lacking):
+    assert apart(DISTINCT, lacking) > 0.1
+    assert apart(id_colors(np.arange(12)), lacking) > 0.1
+    common = [ASPRS.colors[code] for code in (1, 2, 3, 4, 5, 6, 9, 17)]
+    assert apart(common, lacking) > 0.06
+    judged = (palette.RIGHT, palette.WRONG, palette.NOT_COUNTED)
+    assert apart(judged, lacking) > 0.15
+
+
+@pytest.mark.parametrize("ramp", [Ramp.HEIGHT, Ramp.INTENSITY, Ramp.ATTENTION])
+def test_ramps_grow_lighter_from_end_to_end(ramp):
+    light = palette._lab(ramp_colors(np.linspace(0, 1, 64), ramp).astype(float))[:, 0]
+    assert (np.diff(light) > -0.004).all()  # a rounded colour may be a touch darker
