@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import sys
 import time
 
 import pytest
@@ -14,8 +13,8 @@ import torch
 
 from pctx.checkpoint import Checkpoint, load_checkpoint
 from pctx.cli.lock import run_lock
-from pctx.cli.main import main
 from pctx.engine.checkpoints import LAST, PREVIOUS, Checkpoints
+from tests.engine.children import end, run, start
 from tests.toy import ARGUMENTS
 
 TOY = [
@@ -42,15 +41,6 @@ class Killed(BaseException):
 def folder(tmp_path, monkeypatch, tmp_path_factory):
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def run(*arguments):
-    sys.argv = ["pctx", "train", *arguments]
-    try:
-        main()
-    except SystemExit as stop:
-        return stop.code or 0
-    return 0
 
 
 def scans(folder):
@@ -110,6 +100,7 @@ def test_a_run_killed_after_a_save_ends_as_the_one_that_was_not(saves, whole, fo
     assert_same_run(folder / "part", whole / "run")
 
 
+@pytest.mark.slow
 def test_the_mean_of_the_weights_and_an_early_end_resume_too(whole, folder, monkeypatch):
     toy = [*TOY, scans(whole), "average=0.9", "patience=1"]
     assert run(*toy, "hydra.run.dir=whole") == 0
@@ -133,6 +124,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(whole, folder, monkeyp
     assert_same_run(folder / "part", whole / "run")
 
 
+@pytest.mark.slow
 def test_a_run_killed_between_two_renames_has_the_one_before(whole, folder, monkeypatch):
     assert kill_after(5, monkeypatch, *TOY, scans(whole), "hydra.run.dir=part")
     (folder / "part" / "checkpoints" / LAST).unlink()
@@ -140,6 +132,7 @@ def test_a_run_killed_between_two_renames_has_the_one_before(whole, folder, monk
     assert_same_run(folder / "part", whole / "run")
 
 
+@pytest.mark.slow
 def test_a_run_killed_before_its_first_checkpoint_starts_anew(whole, folder, monkeypatch):
     assert kill_after(1, monkeypatch, *TOY, scans(whole), "hydra.run.dir=part")
     for name in (LAST, PREVIOUS):
@@ -184,6 +177,7 @@ def test_a_full_disk_is_told_before_training(whole, folder, monkeypatch, capsys)
     assert "0 MB are free, and the checkpoints of this model take" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_stops_no_training_and_loses_no_model(
     whole, folder, monkeypatch, capsys
 ):
@@ -205,37 +199,18 @@ def test_a_disk_that_fills_up_stops_no_training_and_loses_no_model(
     assert model.metrics == load_checkpoint(folder / "other" / "model.pt").metrics
 
 
-def in_a_child(*arguments, kill_after=None):
-    """Run in a process of its own, which may be killed after some seconds; give its exit code."""
-    pid = os.fork()  # all that is imported already is there at once
-    if pid == 0:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        code = 3
-        try:
-            code = run(*arguments)
-        finally:
-            os._exit(code)
-    end = time.monotonic() + (kill_after or 3600)
-    while time.monotonic() < end:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_run_killed_at_random_moments_ends_as_the_one_that_was_not(whole, folder):
-    seed, kills = int(os.environ.get("PCTX_SEED", "0")), int(os.environ.get("PCTX_KILLS", "2"))
-    start = time.monotonic()
-    assert in_a_child(*TOY, scans(whole), "hydra.run.dir=alone") == 0
-    length = time.monotonic() - start
+    seed, kills = int(os.environ.get("PCTX_SEED", "0")), int(os.environ.get("PCTX_KILLS", "3"))
+    begin = time.monotonic()
+    assert end(start(*TOY, scans(whole), "hydra.run.dir=alone")) == 0
+    length = time.monotonic() - begin
     assert_same_run(folder / "alone", whole / "run")
     rng, reached = random.Random(seed), []
     arguments = [*TOY, scans(whole), "hydra.run.dir=part"]
     while len(reached) < kills:
-        code = in_a_child(*arguments, kill_after=rng.uniform(0, 1.5 * length / kills))
+        code = end(start(*arguments), rng.uniform(0, 1.5 * length / kills))
         assert code in (-signal.SIGKILL, 0, 2)
         if code != -signal.SIGKILL:
             break  # it was done before
@@ -243,7 +218,7 @@ def test_a_run_killed_at_random_moments_ends_as_the_one_that_was_not(whole, fold
             arguments = ["resume=part"]
         reached.append(rows(folder / "part")[-1:] if (folder / "part/metrics.csv").is_file() else 0)
     assert reached
-    assert in_a_child(*arguments) in (0, 2)
+    assert end(start(*arguments)) in (0, 2)
     assert_same_run(folder / "part", whole / "run")
 
 
