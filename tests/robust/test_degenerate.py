@@ -21,7 +21,6 @@ from pctx.geometry.windows import (
 )
 from tests.data.transforms.clouds import columns, every_step, full_cloud, run
 from tests.robust.command_cases import CARD
-from tests.robust.fuzz_commands import Worker
 from tests.toy import toy_checkpoint
 
 rng = np.random.default_rng(0)
@@ -90,13 +89,6 @@ def test_every_kind_of_window_takes_any_cloud(kind, cloud, curve):
     assert (of == of[:, :1]).all()
     if windows.valid is not None:
         assert windows.valid.reshape(-1)[windows.slot].all()
-
-
-@pytest.fixture(scope="module")
-def worker():
-    worker = Worker()
-    yield worker
-    worker.stop()
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)

@@ -3,17 +3,10 @@
 import pytest
 
 from tests.robust.command_cases import COMMANDS, Case, World
-from tests.robust.fuzz_commands import Worker, fuzz, judge, state
+from tests.robust.fuzz_commands import fuzz, judge, state
 
 SHORT = {"train": 2, "export": 2}
 LONG = {"train": 50, "export": 50}
-
-
-@pytest.fixture(scope="module")
-def worker():
-    worker = Worker()
-    yield worker
-    worker.stop()
 
 
 @pytest.fixture(scope="module")

@@ -27,14 +27,7 @@ from tests.robust.fuzz_commands import Worker, state
 from tests.toy import toy_checkpoint, toy_cloud
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-SCANS = 6
-
-
-@pytest.fixture(scope="module")
-def worker():
-    worker = Worker()
-    yield worker
-    worker.stop()
+SCANS, POINTS = 4, 600
 
 
 @pytest.fixture
@@ -46,12 +39,12 @@ def here(tmp_path):
     checkpoint.save(here / "model.pt")
     (here / "scans/card.yaml").write_text(CARD)
     for i in range(SCANS):
-        write(here / f"scans/{i}.laz", toy_cloud(1500, seed=i))
+        write(here / f"scans/{i}.laz", toy_cloud(POINTS, seed=i))
     return here
 
 
 COMMANDS = {
-    "predict": ["predict", "model.pt", "scans", "-o", "out", "--device", "cpu", "--tile", "5"],
+    "predict": ["predict", "model.pt", "scans", "-o", "out", "--device", "cpu"],
     "prepare": ["prepare", "data=folder", "data.root=scans", "data.cache=out", "workers=0"],
     "convert": ["convert", "model.pt", "-o", "out/weights.pth", "--to", "pointcept"],
 }
@@ -62,7 +55,7 @@ def whole(path):
     if path.suffix == ".pth":
         torch.load(path, weights_only=True)
     elif path.suffix == ".laz":
-        assert len(read(path)) == 1500
+        assert len(read(path)) == POINTS
     else:
         head = path.read_bytes()
         length = int.from_bytes(head[8:16], "little")
@@ -82,7 +75,7 @@ def test_a_command_killed_at_any_moment_leaves_whole_files_and_goes_on(
     expected = {p.name: p.read_bytes() for p in (here / "out").iterdir()}
     assert len(expected) == SCANS
     before, rng = state(here / "scans"), random.Random(f"{command}{number}")
-    for _ in range(3):
+    for _ in range(2):
         shutil.rmtree(here / "out")
         code, _, _, err = worker.run(arguments, here, kill=(int(number), rng.random() * takes))
         assert code in (0, -number, 128 + number), err
@@ -103,7 +96,7 @@ def test_a_command_killed_at_any_moment_leaves_whole_files_and_goes_on(
 def test_a_conversion_killed_leaves_no_half_weights(number, here, worker):
     arguments, rng = COMMANDS["convert"], random.Random(number)
     (here / "out").mkdir()
-    for _ in range(4):
+    for _ in range(2):
         worker.run(arguments, here, kill=(int(number), rng.random() * 0.5))
         found = here / "out/weights.pth"
         if found.exists():
@@ -113,12 +106,12 @@ def test_a_conversion_killed_leaves_no_half_weights(number, here, worker):
     whole(here / "out/weights.pth")
 
 
-@pytest.mark.parametrize("largest", [0, 1, 1000, 30_000])
+@pytest.mark.parametrize("largest", [0, 1000, 30_000])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_disk_that_fills_up_is_a_sentence_and_leaves_no_file(command, largest, here, worker):
     """Files of a process that may be no larger: the write fails as on a full disk."""
     code, _, _, err = worker.run(COMMANDS[command], here, largest=largest)
-    # Of LAZ files of 1,500 points, some are small enough for the largest.
+    # Of the files, some are small enough for the largest.
     assert code == 1 or largest == 30_000, err
     assert "Traceback" not in err and "internal error" not in err
     for path in (here / "out").rglob("*") if (here / "out").exists() else ():
