@@ -17,6 +17,8 @@ SAMPLE = 50_000
 _RANGE = (1.0, 99.0)
 """Percentiles along an axis that become the ends of a colour channel."""
 
+_LEAST = 0.15  # of the first axis' width: a channel of hardly any spread is not stretched further
+
 
 def feature_scene(cloud: PointCloud, features: np.ndarray, *, title: str = "") -> Scene:
     """Colour points by the three directions in which their features (n, c) vary most."""
@@ -48,7 +50,8 @@ def feature_colors(features: np.ndarray) -> np.ndarray:
     axes = axes * (power[::-1][:3] > 1e-12 * max(power[-1], 1e-30))
     place = (rows - center.astype(np.float32)) @ axes.astype(np.float32)
     low, high = np.percentile(place, _RANGE, axis=0)
-    unit = np.where(high > low, (place - low) / np.maximum(high - low, 1e-30), 0.5)
+    width = np.maximum(high - low, max(_LEAST * float((high - low)[0]), 1e-30))
+    unit = 0.5 + (place - (low + high) / 2) / width
     unit = np.pad(unit, ((0, 0), (0, 3 - unit.shape[1])), constant_values=0.5)
     color[known] = np.round(40 + 215 * np.clip(unit, 0, 1)).astype(np.uint8)
     return color

@@ -40,6 +40,7 @@ MARK = 0.012
 """Radius of the ball at a marked place, over half the height of the view."""
 
 _IDLE = 0.01  # seconds between looks at hands and answers
+_REDRAW = 0.3  # seconds after which a window is drawn again
 _SHIFT, _CONTROL = 1, 2  # bits of GLFW's modifiers
 _LEFT, _RIGHT, _MIDDLE = 0, 1, 2
 _NAMED = MappingProxyType({"tab": 258, "page up": 266, "page down": 267})  # GLFW's key codes
@@ -208,14 +209,15 @@ class Show:
         self.points = o3d.geometry.PointCloud()
         self.ball: Any = None
         self.picture: Any = None
-        self.there, self.shown = False, 0
+        self.there, self.shown, self.next_time = False, 0, 0.0
         stage.words = ("reading …",)
         stage.changed |= {"panel", "view"}
 
     def refresh(self) -> None:
         """Draw again what has changed."""
         changed, self.stage.changed = self.stage.changed, set()
-        if not changed:
+        now = time.monotonic()
+        if not changed and now < self.next_time:
             return
         if "points" in changed:
             self._set_points()
@@ -223,8 +225,12 @@ class Show:
             self._set_view()
         if "panel" in changed or "points" in changed:
             self._set_panel()
-        self.window.update_renderer()
-        self.beside.update_renderer()
+        for each in (self.window, self.beside):
+            each.update_renderer()
+            each.poll_events()  # draws
+        # Without a change too, since what was covered is not drawn again by itself; rarely where
+        # drawing takes long.
+        self.next_time = time.monotonic() + max(_REDRAW, 10 * (time.monotonic() - now))
 
     def _set_points(self) -> None:
         stage, o3d = self.stage, self.o3d

@@ -1,11 +1,15 @@
 """`pctx view`: what it refuses, what it shows of orders and windows, what stops it."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from pctx.checkpoint import build_model
 from pctx.data.io.formats import write
@@ -146,3 +150,113 @@ def test_hardly_any_points_have_an_order_and_windows(pctx, tmp_path, color, n):
     shown = ("view", "few.npz", "--color", color, "--render", "few.png", "--size", "200x150")
     assert pctx(*shown)[0] == 0
     assert (tmp_path / "few.png").stat().st_size > 500
+
+
+def test_a_folder_is_shown_file_by_file(pctx, tmp_path):
+    for name, n in (("a", 50), ("b", 80)):
+        write(tmp_path / "scans" / "deep" / f"{name}.npz", toy_cloud(n))
+    (tmp_path / "none").mkdir()
+    code, _, err = pctx("view", "scans", "none", "--color", "height", "--html", "a.html")
+    assert code == 1 and "none: no readable scans" in sentence(err)
+    text = (tmp_path / "a.html").read_text(encoding="utf-8")
+    (data,) = re.findall(r'id="data">(.*?)</script>', text)
+    clouds = json.loads(data)["clouds"]
+    assert [(c["title"], c["count"]) for c in clouds] == [("a.npz", 50), ("b.npz", 80)]
+
+
+def test_a_page_has_every_field_and_a_picture_the_colours_named(pctx, scan, tmp_path):
+    assert pctx("view", scan, "--html", "a.html")[0] == 0
+    assert subjects(tmp_path / "a.html") == ["label", "height"]
+    flags = (
+        "--color",
+        "height,label",
+        "--html",
+        "b.html",
+        "--render",
+        "b.png",
+        "--size",
+        "300x200",
+    )
+    assert pctx("view", scan, *flags)[0] == 0
+    assert subjects(tmp_path / "b.html") == ["height", "label"]
+
+
+def test_what_was_predicted_is_compared_with_the_truth(pctx, tmp_path):
+    cloud = toy_cloud(300)
+    write(tmp_path / "scan.npz", cloud)
+    label = np.where(np.arange(300) < 60, 6, cloud.label)
+    for name, kept in (("said.npz", replace(cloud, label=label)), ("less.npz", toy_cloud(299))):
+        write(tmp_path / name, kept)
+    label.astype("<u4").tofile(tmp_path / "said.label")
+    wrong = int((label != cloud.label).sum())
+    for said in ("said.npz", "said.label"):
+        flags = ("--predicted", said, "--color", "label,prediction,error", "--html", "a.html")
+        code, _, err = pctx("view", "scan.npz", *flags, "--overwrite")
+        assert code == 0, err
+        text = (tmp_path / "a.html").read_text(encoding="utf-8")
+        (data,) = re.findall(r'id="data">(.*?)</script>', text)
+        *_, error = json.loads(data)["modes"]
+        points = {line["name"]: line["points"] for line in error["legend"]}
+        assert points == {"right": 300 - wrong, "wrong": wrong}
+    code, _, err = pctx("view", "scan.npz", "--predicted", "less.npz", "--render", "a.png")
+    assert code == 1 and "299 labels for the 300 points" in sentence(err)
+
+
+def test_sureness_comes_from_the_columns_of_a_file(pctx, tmp_path):
+    cloud = toy_cloud(100)
+    share = np.random.default_rng(0).dirichlet(np.ones(3), 100).astype(np.float32)
+    extra = {f"probability_{name}": share[:, i] for i, name in enumerate("abc")}
+    write(tmp_path / "said.npz", replace(cloud, extra=extra))
+    assert pctx("view", "said.npz", "--html", "a.html")[0] == 0
+    shown = subjects(tmp_path / "a.html")
+    assert shown == ["label", "confidence", "entropy", "margin", "height"]
+
+
+def test_a_model_shows_how_sure_it_is_and_its_features(pctx, scan, model, tmp_path):
+    flags = ("--model", model, "--color", "prediction,confidence,variance,features", "--views", "2")
+    code, _, err = pctx("view", scan, *flags, "--html", "a.html")
+    assert code == 0, err
+    *first, features = subjects(tmp_path / "a.html")
+    assert first == ["prediction", "confidence", "variance"] and "features" in features
+
+
+def test_moving_pictures_and_light_grounds_are_drawn(pctx, scan, tmp_path):
+    flags = ("--size", "160x120", "--background", "light")
+    assert pctx("view", scan, "--render", "a.gif", *flags)[0] == 0
+    with Image.open(tmp_path / "a.gif") as moving:
+        assert moving.n_frames > 20 and min(moving.convert("RGB").getpixel((5, 5))) > 200
+    code, _, err = pctx("view", scan, "--render", "a.gif", *flags)
+    assert code == 1 and "exists already" in sentence(err)
+    code, _, err = pctx("view", scan, "--model", "m.pt", "--predicted", "x", "--render", "b.png")
+    assert code == 2 and "leave one out" in sentence(err)
+    code, _, err = pctx("view", scan, "--background", "pink", "--render", "b.png")
+    assert code == 2 and "dark, light; found 'pink'" in sentence(err)
+
+
+def test_a_picture_asks_nothing_of_a_graphics_driver(scan, tmp_path):
+    """No display, no EGL, and libraries of OpenGL that are broken."""
+    (tmp_path / "open3d.py").write_text("import os; os.abort()")
+    environment = {
+        **{name: value for name, value in os.environ.items() if "DISPLAY" not in name},
+        "PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path)),
+        "LIBGL_DRIVERS_PATH": "/nowhere",
+        "__EGL_VENDOR_LIBRARY_FILENAMES": "/nowhere",
+    }
+    command = [sys.executable, "-m", "pctx.cli.main", "view", str(scan)]
+    flags = ["--render", "a.png", "--size", "200x150"]
+    done = subprocess.run(
+        [*command, *flags],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "a.png").stat().st_size > 500
+    environment["DISPLAY"] = ":77"  # a window that dies leaves a picture
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and "died of SIGABRT" in done.stderr
+    assert (tmp_path / "scan.png").exists()

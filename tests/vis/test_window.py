@@ -107,7 +107,7 @@ class Screen:
 
     def until(self, holds, what: str) -> np.ndarray:
         """Wait until a picture of the screen is as it should be."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 150  # on a busy machine Open3D takes a minute to load
         while time.monotonic() < end:
             assert self.program.poll() is None, self.log.read_text()
             shot = self.shot()
