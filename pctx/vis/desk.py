@@ -97,7 +97,7 @@ class Desk:
                     name = wanted
                 scene = _fit(exhibit.scene(name))
             except (ValueError, OSError) as error:
-                words.append(f"{title}: {error}")
+                words.append(str(error) if f"{title}:" in str(error) else f"{title}: {error}")
                 if words[-1] not in self.failures:
                     self.failures.append(words[-1])
                     log.warning("%s", words[-1])

@@ -42,6 +42,7 @@ class Stage:
         light: a light ground.
         words: what was last said of a point or a place.
         file: the number of the file on show.
+        wanted: the layer that was last asked for, which may be on its way.
         picked: the point that was asked about, by its place in `coord`.
         changed: what has to be drawn again, of "points", "panel", "view".
     """
@@ -59,6 +60,7 @@ class Stage:
     light: bool = False
     words: tuple[str, ...] = ()
     file: int = 0
+    wanted: str | None = None
     picked: int | None = None
     depth: int | None = None
     head: int | None = None
@@ -68,7 +70,7 @@ class Stage:
 
     def open(self, file: int, forward: bool = True) -> None:
         """Ask for a file, the first layer or the one on show; where it fails, for the next."""
-        self.ask({"ask": "open", "file": file, "layer": self.told.get("layer"), "ahead": forward})
+        self.ask({"ask": "open", "file": file, "layer": self.wanted, "ahead": forward})
 
     def receive(self, told: Mapping[str, object], arrays: Mapping[str, np.ndarray]) -> None:
         """Take an answer: a layer, with the points where these are others, places or words."""
@@ -139,7 +141,8 @@ class Stage:
     def next_layer(self, step: int) -> None:
         """Ask for the layer after or before the one on show."""
         if self._layers:
-            now = self._layers.index(str(self.told["layer"]))
+            last = str(self.told["layer"]) if self.wanted is None else self.wanted
+            now = self._layers.index(last) if last in self._layers else 0
             self.show_layer((now + step) % len(self._layers))
 
     def next_file(self, step: int) -> None:
@@ -223,6 +226,7 @@ class Stage:
             self.changed |= {"view"}
 
     def _ask_layer(self, name: str) -> None:
+        self.wanted = name
         index, depth, head = self.picked, self.depth, self.head
         self.ask({"ask": "layer", "layer": name, "index": index, "depth": depth, "head": head})
 

@@ -125,7 +125,7 @@ def show_or_render(
             exhibit = make()
             scene = exhibit.scene(next(iter(exhibit.layers)))
         except (ValueError, OSError) as error:
-            failures.append(f"{title}: {error}")
+            failures.append(str(error) if f"{title}:" in str(error) else f"{title}: {error}")
             continue
         named = fallback or Path(f"{Path(title).stem or 'cloud'}.png")
         return save(draw(scene, background=background), _free(named)), failures
