@@ -25,7 +25,7 @@ def recompute_blocks(model: nn.Module) -> None:
         raise ValueError("recompute=true is for models of blocks, and this one has none")
     for block in blocks:
         # On the instance: names of weights stay.
-        block.forward = partial(_again, block, block.forward)  # type: ignore[method-assign]
+        block.forward = partial(_again, block, block.forward)
 
 
 def _again(block: nn.Module, forward: Callable[..., Any], *inputs: Any, **named: Any) -> Any:

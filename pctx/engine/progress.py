@@ -69,7 +69,8 @@ class Pace(pl.Callback):
         loss = trainer.callback_metrics.get("train/loss")
         if outputs is None or loss is None or not stepped:
             return
-        if trainer.global_step % trainer.log_every_n_steps == 0:
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if trainer.global_step % every == 0:
             row = {"epoch": trainer.current_epoch, "train/loss": loss.item()}
             for logger in trainer.loggers:
                 logger.log_metrics(row, trainer.global_step - 1)

@@ -132,9 +132,11 @@ class SegmentationModule(pl.LightningModule):
             raise ValueError("training needs labels, and the batch has none")
         processes = self.trainer.world_size
         if processes > 1:
-            if self.trainer.train_dataloader.sampler.fills_in(batch_idx):
+            loader: Any = self.trainer.train_dataloader
+            if loader.sampler.fills_in(batch_idx):
                 points = replace(points, label=torch.full_like(points.label, IGNORE_INDEX))
             logits, points = gather_points(logits, points)
+        assert points.label is not None
         loss = loss_of(self.criterion, logits, points.label, points)
         fine = _finite([loss.detach(), *statistics])
         # All processes skip together, as each waits for the gradients of the others.
@@ -183,7 +185,8 @@ class SegmentationModule(pl.LightningModule):
         if label is None or batch.label is None:
             raise ValueError("validation needs labels, and a scan has none")
         place = batch_idx * self.trainer.world_size + self.trainer.global_rank
-        if place >= len(self.trainer.val_dataloaders.dataset):
+        loader: Any = self.trainer.val_dataloaders
+        if place >= len(loader.dataset):
             return
         if (label >= 0).any():
             self.val_loss.update(loss_of(self.criterion, logits, label, batch.points))
