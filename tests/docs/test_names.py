@@ -14,8 +14,16 @@ from pctx.cli.main import app
 from tests.docs.pages import PAGES, ROOT, blocks, inline_code, prose
 
 CONFIGS = config_folder()
-OTHERS = {"--no-build-isolation", "--no-python", "--nproc-per-node", "--cases", "--help", "--cfg"}
-"""Flags of pip, torchrun, Hydra and the fuzzer."""
+OTHERS = {
+    "--no-build-isolation",
+    "--no-python",
+    "--nproc-per-node",
+    "--cases",
+    "--keep",
+    "--help",
+    "--cfg",
+}
+"""Flags of pip, torchrun, Hydra and the fuzzers."""
 WORDS = frozenset({"weights_only", "shift", "field", "group", "key", "data.raw"})
 """Arguments in Python, and words of the grammar."""
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
