@@ -223,10 +223,13 @@ def scatter_library() -> ModuleType:
 
 def engines() -> Mapping[str, str]:
     """Name the engine of each kind of work on this machine's CPU, for reports."""
+    from pctx.nn.compiled_attention import compiled_agrees  # which stands on this module
+
+    inside = "a compiled kernel in windows, else " if compiled_agrees() else ""
     return MappingProxyType(
         {
             "matrix products": "oneDNN" if _onednn_agrees() else "torch",
-            "attention": "torch scaled_dot_product_attention",
+            "attention": f"{inside}torch scaled_dot_product_attention",
             "sparse convolution": _convolution_report(),
             "segment reductions": "torch, on CPUs faster than torch-scatter",
         }

@@ -64,8 +64,11 @@ class MLP(nn.Module):
 
     def forward(self, feat: Float[Tensor, "*n c"]) -> Float[Tensor, "*n o"]:
         """Map each row."""
-        if lean_suits(feat, self.fc1.out_features):
-            gelu, (fc1, fc2) = self.activation == "gelu", (self.fc1, self.fc2)
+        fc1, fc2 = self.fc1, self.fc2
+        # Layers put in their place, by adapters for one, have a forward of their own.
+        plain = type(fc1) is Linear and type(fc2) is Linear
+        if plain and lean_suits(feat, fc1.out_features):
+            gelu = self.activation == "gelu"
             return lean_mlp(feat, fc1.weight, fc1.bias, fc2.weight, fc2.bias, gelu)
         hidden = self.fc1(feat)
         return self.fc2(F.gelu(hidden) if self.activation == "gelu" else hidden.relu())

@@ -56,3 +56,10 @@ def test_few_rows_and_other_precisions_are_taken_at_once():
     assert not lean_suits(many.to("meta"), hidden)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert not lean_suits(many, hidden)
+
+
+def test_a_layer_put_in_place_of_another_is_called(monkeypatch):
+    monkeypatch.setattr(lean_mlp, "HIDDEN_AT_ONCE", 16 * 24)
+    mlp, feat = MLP(8, 24), torch.randn(300, 8)
+    mlp.fc1 = torch.nn.Sequential(mlp.fc1, torch.nn.Tanh())
+    torch.testing.assert_close(mlp(feat), mlp.fc2(F.gelu(mlp.fc1(feat))))
