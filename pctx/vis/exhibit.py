@@ -193,7 +193,7 @@ def _said(prediction: Prediction, row: int) -> list[str]:
         best = np.argsort(-share, kind="stable")[:LIKELIEST]
         lines += [f"  {names[i]} {share[i]:.3f}" for i in best]
     if prediction.entropy is not None:
-        lines.append(f"entropy {prediction.entropy[row]:.3f}")
+        lines.append(f"entropy {abs(prediction.entropy[row]):.3f}")
     return lines
 
 
