@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 OVERLAP = 50
 """Voxels around a tile's core, where no overlap is given."""
+WIDEST = 1e7  # metres of a tile or an overlap: any cloud on Earth
 
 Progress = Callable[[int, int], None]
 """Called with (points done, points in all), at the start and after each tile."""
@@ -123,9 +124,8 @@ class Predictor:
     def __call__(self, cloud: PointCloud, progress: Progress | None = None) -> Prediction:
         """Label every point of a cloud, in its order. Its labels are read for `skip` alone.
 
-        Non-finite and skipped points get class number -1, and so do strays: those that are ten
-        times as far from the middle as the cloud is wide, see `pctx.data.strays`. The other labels
-        do not depend on them.
+        Non-finite and skipped points get class number -1, and so do strays (`pctx.data.strays`);
+        the other labels do not depend on them.
 
         Raises:
             ValueError: the cloud lacks a channel of the model, and no fill value was given; or
@@ -315,10 +315,10 @@ def check_settings(
     Raises:
         ValueError: a number is out of its range, or fill names a field that the model reads not.
     """
-    if tile is not None and not tile > 0:
-        raise ValueError(f"tile must be above 0 metres, found {tile:g}")
-    if overlap is not None and not overlap >= 0:
-        raise ValueError(f"overlap must be 0 metres or more, found {overlap:g}")
+    if tile is not None and not 0 < tile <= WIDEST:
+        raise ValueError(f"tile must be above 0 metres, at most {WIDEST:g}, found {tile:g}")
+    if overlap is not None and not 0 <= overlap <= WIDEST:
+        raise ValueError(f"overlap must be 0 to {WIDEST:g} metres, found {overlap:g}")
     make_views(views, vary)
     if vote is not None and vote < 1:
         raise ValueError(f"vote must be 1 voxel or more, found {vote}")

@@ -324,8 +324,9 @@ def test_a_missing_channel_is_named_and_can_be_filled():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"tile": -1.0}, "tile must be above 0 metres, found -1"),
-        ({"overlap": -0.5}, "overlap must be 0 metres or more, found -0.5"),
+        ({"tile": -1.0}, "tile must be above 0 metres, at most 1e.07, found -1"),
+        ({"tile": float("inf")}, "tile must be above 0 metres, at most 1e.07, found inf"),
+        ({"overlap": -0.5}, "overlap must be 0 to 1e.07 metres, found -0.5"),
         ({"views": 0}, "views must be from 1 to 1000, found 0"),
         ({"views": 2, "vary": ("turn",)}, "views change rotate, .*, found 'turn'"),
         ({"vote": 0}, "vote must be 1 voxel or more, found 0"),
