@@ -66,7 +66,10 @@ def run(folder: Path) -> int:
     hands = Hands(stage, window, beside)
     show = Show(stage, window, beside, hands)
     stage.open(0)
+    parent = os.getppid()  # another one, where the program behind was killed
     while window.poll_events() and beside.poll_events() and not hands.closed:
+        if os.getppid() != parent:
+            break
         if answer := mailbox.look():
             stage.receive(*answer)
         show.refresh()
