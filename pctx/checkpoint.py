@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import re
+import shutil
 import sys
 import zipfile
 from collections.abc import Mapping
@@ -82,7 +84,21 @@ class Checkpoint:
             "weights": {name: value.detach().cpu().clone() for name, value in self.weights.items()},
         }
         with replacing(path, overwrite=True) as beside:
-            torch.save(content, beside)
+            save_content(content, beside)
+
+
+def save_content(content: Any, path: Path) -> None:
+    """Write with torch, whose errors do not say what the system's are.
+
+    Raises:
+        OSError: the disk is full, or the file cannot be written.
+    """
+    try:
+        torch.save(content, path)
+    except RuntimeError as error:
+        free = shutil.disk_usage(path.parent).free
+        why = f"No space left on device, or it cannot be written to ({free:,} bytes are free)"
+        raise OSError(errno.ENOSPC, why, str(path.parent)) from error
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:

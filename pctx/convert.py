@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pctx.checkpoint import Checkpoint, backbone_class, build_model
+from pctx.checkpoint import Checkpoint, backbone_class, build_model, save_content
 from pctx.data.features import FeatureSpec
 from pctx.data.io.atomic import replacing
 from pctx.data.labels import LabelSet
@@ -159,7 +159,7 @@ def write_published(path: Path, checkpoint: Checkpoint) -> None:
     """Write `export_published` as a training checkpoint, beside its name, then rename it."""
     content = {"state_dict": export_published(checkpoint)}
     with replacing(path, overwrite=True) as beside:
-        torch.save(content, beside)
+        save_content(content, beside)
 
 
 def published_input(backbone: type[Backbone], channels: int) -> Input:
