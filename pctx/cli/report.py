@@ -124,7 +124,9 @@ def _score(dataset: ScanDataset, predictor: Predictor, name: str) -> Scores:
 
 
 def _sum(scores: list[Scores]) -> Scores:
-    return replace(scores[0], confusion=sum(each.confusion for each in scores))
+    import numpy as np
+
+    return replace(scores[0], confusion=np.sum([each.confusion for each in scores], axis=0))
 
 
 def _draw(dataset: ScanDataset, predictor: Predictor, scored: _Scored) -> Shot:

@@ -182,7 +182,11 @@ def test_only_classes_keeps_the_other_labels(pctx, model, tmp_path):
         (("predict", "model.pt", "scan.laz", "-o", ""), 2, "-o is empty"),
         (("predict", "", "scan.laz", "-o", "o.laz"), 2, "MODEL is empty"),
         (("predict", "model.pt", "scan.laz", "-o", "o.laz", "--features"), 1, "write .npz"),
-        (("evaluate", "checkpoint=model.pt", "views=0"), 2, "views must be from 1 to 1000, found 0"),
+        (
+            ("evaluate", "checkpoint=model.pt", "views=0"),
+            2,
+            "views must be from 1 to 1000, found 0",
+        ),
         (("evaluate", "checkpoint=model.pt", "tile=-1"), 2, "tile must be above 0 metres"),
         (("evaluate", "checkpoint=model.pt"), 2, "the card of the data (street) has the classes"),
         (("predict", "model.pt", "scan.laz", "-o", "scan.laz"), 1, "file that is read"),

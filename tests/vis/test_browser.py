@@ -56,6 +56,7 @@ def page(tmp_path_factory):
 def browse(page, tmp_path, hands: str, *flags: str) -> str:
     profile = f"--user-data-dir={tmp_path / 'profile'}"
     address = f"{page.as_uri()}#{hands}"
+    assert CHROMIUM is not None
     command = [CHROMIUM, *FLAGS, profile, *flags, address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return done.stdout
