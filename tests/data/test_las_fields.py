@@ -7,6 +7,7 @@ import pytest
 from pctx.data.io.columns import color_to_uint8
 from pctx.data.io.errors import ReadError
 from pctx.data.io.formats import read, write
+from pctx.geometry.points import PointCloud
 
 VERSIONS = {0: "1.1", 1: "1.2", 2: "1.2", 3: "1.2", 4: "1.3", 5: "1.3"}
 FLAGS = (
@@ -170,3 +171,20 @@ def test_scales_and_offsets_that_are_no_numbers_are_refused(at, value, tmp_path)
     (tmp_path / "a.las").write_bytes(data)
     with pytest.raises(ReadError, match=f"a.las: its header scales.*{value}.*corrupt"):
         read(tmp_path / "a.las")
+
+
+def test_intensities_of_fractions_come_back_and_other_programs_see_whole_numbers(tmp_path):
+    intensity = np.linspace(0, 1, 11, dtype=np.float32)
+    cloud = PointCloud.from_xyz(np.zeros((11, 3)), intensity=intensity)
+    write(tmp_path / "a.laz", cloud)
+    back = read(tmp_path / "a.laz")
+    np.testing.assert_allclose(back.intensity, intensity, atol=1 / 65535)
+    assert laspy.read(tmp_path / "a.laz").intensity.max() == 65535
+    write(tmp_path / "b.las", back)
+    assert np.array_equal(read(tmp_path / "b.las").intensity, back.intensity)
+
+
+def test_whole_intensities_stay_as_they_are(tmp_path):
+    cloud = PointCloud.from_xyz(np.zeros((3, 3)), intensity=np.float32([0, 1, 1]))
+    write(tmp_path / "a.las", cloud)
+    assert np.array_equal(read(tmp_path / "a.las").intensity, cloud.intensity)

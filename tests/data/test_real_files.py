@@ -187,7 +187,7 @@ def check_intensity(found, wanted, las):
     elif not las:
         assert np.array_equal(found, wanted, equal_nan=True)
     elif wanted.max(initial=0) <= 1:
-        assert np.allclose(found / 65535, np.clip(np.nan_to_num(wanted), 0, 1), atol=1 / 65535)
+        assert np.allclose(found, np.clip(np.nan_to_num(wanted), 0, 1), atol=1 / 65535)
     else:
         assert np.array_equal(found, np.clip(np.rint(np.nan_to_num(wanted)), 0, 65535))
 

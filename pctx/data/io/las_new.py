@@ -44,7 +44,8 @@ def new_las_file(cloud: PointCloud) -> LasFile:
     )
     extra = {name: column for name, column in cloud.extra.items() if name not in _OWN}
     rest = replace(cloud, intensity=None, label=None, extra=extra)
-    return las_points.with_extra(file, dict(columns_of(rest)))
+    file = las_points.with_extra(file, dict(columns_of(rest)))
+    return las_points.with_unit_intensity(file) if _unit_intensity(cloud) else file
 
 
 def _format(cloud: PointCloud) -> int:
@@ -70,8 +71,8 @@ def _points(cloud: PointCloud, step: float) -> np.ndarray:
     if cloud.label is not None:
         points["class"] = cloud.label
     if cloud.intensity is not None:
-        low_range = np.nan_to_num(cloud.intensity, posinf=0, neginf=0).max(initial=0) <= 1
-        _fill(points, "intensity", cloud.intensity, 65535 if low_range else 1)
+        factor = las_points.UNIT_INTENSITY if _unit_intensity(cloud) else 1
+        _fill(points, "intensity", cloud.intensity, factor)
     if cloud.color is not None:
         for name, column in zip(("red", "green", "blue"), cloud.color.T, strict=True):
             points[name] = column.astype(np.uint16) * 257
@@ -88,6 +89,14 @@ def _points(cloud: PointCloud, step: float) -> np.ndarray:
         if name in cloud.extra:
             _fill(points, field, cloud.extra[name], factor)
     return points
+
+
+def _unit_intensity(cloud: PointCloud) -> bool:
+    """Tell whether intensities are fractions, which whole numbers have to be scaled for."""
+    if cloud.intensity is None:
+        return False
+    known = np.nan_to_num(cloud.intensity, posinf=0, neginf=0)
+    return bool(known.max(initial=0) <= 1 and (known % 1).any())
 
 
 def _fill(points: np.ndarray, field: str, column: np.ndarray, factor: float) -> None:

@@ -42,6 +42,9 @@ FIRST_NEW_FORMAT = 6
 _OLD_CLASS_BITS = 0x1F
 ANGLE_STEP = 0.006
 """Degrees a unit of the scan angle in the formats from 6 on."""
+UNIT_INTENSITY = 65535
+"""What intensities of 0 to 1 are stored times, in files of our own that say so."""
+_UNIT_RECORD = ("pctx", 1)
 
 _EXTRA_USER, _EXTRA_RECORD, _EXTRA_SIZE = "LASF_Spec", 4, 192
 _NAME_SIZE = 32
@@ -143,7 +146,7 @@ def columns(file: LasFile) -> dict[str, np.ndarray]:
     new = file.point_format >= FIRST_NEW_FORMAT
     bits = 4 if new else 3
     found = {
-        "intensity": raw["intensity"].astype(np.float32),
+        "intensity": raw["intensity"].astype(np.float32) / _intensity_scale(file),
         "classification": classes(file),
         "return_number": raw["returns"] & (2**bits - 1),
         "number_of_returns": raw["returns"] >> bits & (2**bits - 1),
@@ -162,6 +165,17 @@ def columns(file: LasFile) -> dict[str, np.ndarray]:
     for field in extra_fields(file):
         found[distinct(field.name, set(found))] = extra_column(file, field)
     return found
+
+
+def with_unit_intensity(file: LasFile) -> LasFile:
+    """Say in a record that intensities are those of 0 to 1 times `UNIT_INTENSITY`."""
+    said = f"intensity is stored times {UNIT_INTENSITY}"
+    return file.with_records((*file.records, Record.new(*_UNIT_RECORD, b"", said)))
+
+
+def _intensity_scale(file: LasFile) -> np.float32:
+    unit = any((r.user_id, r.record_id) == _UNIT_RECORD for r in file.records)
+    return np.float32(UNIT_INTENSITY if unit else 1)
 
 
 def extra_column(file: LasFile, field: ExtraField) -> np.ndarray:
