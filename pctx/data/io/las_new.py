@@ -71,8 +71,8 @@ def _points(cloud: PointCloud, step: float) -> np.ndarray:
     if cloud.label is not None:
         points["class"] = cloud.label
     if cloud.intensity is not None:
-        factor = las_points.UNIT_INTENSITY if _unit_intensity(cloud) else 1
-        _fill(points, "intensity", cloud.intensity, factor)
+        unit = las_points.UNIT_INTENSITY if _unit_intensity(cloud) else 1
+        _fill(points, "intensity", cloud.intensity, unit)
     if cloud.color is not None:
         for name, column in zip(("red", "green", "blue"), cloud.color.T, strict=True):
             points[name] = column.astype(np.uint16) * 257
