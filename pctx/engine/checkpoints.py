@@ -145,11 +145,14 @@ class Checkpoints(pl.Callback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Mark a validation as begun: Lightning goes back into one that is, and skips others."""
+        """Mark a validation as just begun: Lightning goes back into one that is, and skips others.
+
+        One that was begun before, by a run that was killed, is not counted.
+        """
         if self._validates:
             progress = checkpoint["loops"]["fit_loop"]["epoch_loop.val_loop.batch_progress"]
             for counts in (progress["total"], progress["current"]):
-                counts["started"] = counts["ready"]
+                counts["ready"] = counts["started"] = counts["completed"] + 1
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Keep the state of the best score."""

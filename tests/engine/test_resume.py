@@ -238,3 +238,10 @@ def test_a_run_killed_after_any_of_its_saves_ends_as_the_one_that_was_not(
         assert_same_run(part, folder / "whole")
         saves += 1
     assert saves > 7
+
+
+def test_a_run_killed_twice_before_a_score_is_scored(whole, folder, monkeypatch):
+    assert kill_after(3, monkeypatch, *TOY, scans(whole), "hydra.run.dir=part")
+    assert kill_after(1, monkeypatch, "resume=part")
+    assert run("resume=part") == 0
+    assert_same_run(folder / "part", whole / "run")
