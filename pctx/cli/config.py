@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pctx
 
@@ -118,7 +118,9 @@ def run_composed(name: str, overrides: Sequence[str], task: Callable[[Any, Path]
             raise SystemExit from error
 
     # Hydra's flags go first: its parser takes overrides on one side of a flag only.
-    sys.argv = [f"pctx {name}", *sorted(overrides, key=_is_override)]
+    words = sorted(overrides, key=_is_override)
+    _check_flags(name, words)
+    sys.argv = [f"pctx {name}", *words]
     try:
         hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=name)(entry)()
     except SystemExit:
@@ -126,6 +128,22 @@ def run_composed(name: str, overrides: Sequence[str], task: Callable[[Any, Path]
             raise
     if failures:
         raise failures[0]
+
+
+def _check_flags(name: str, words: Sequence[str]) -> None:
+    """Find out whether Hydra knows the flags: itself it would print a page about its own.
+
+    Raises:
+        UsageError: it does not.
+    """
+    from hydra._internal.utils import get_args_parser
+
+    def refuse(message: str) -> NoReturn:
+        raise UsageError(f"{message}; pctx {name} --help shows what there is")
+
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]
+    parser.parse_args(list(words))
 
 
 def compose(name: str, overrides: Sequence[str]) -> Any:
