@@ -1,5 +1,6 @@
 """Where the test data lies, and a skip with a notice where it does not."""
 
+import logging
 import os
 from pathlib import Path
 
@@ -28,3 +29,14 @@ def golden() -> Path:
 def real_data() -> Path:
     """Real scans, with a MANIFEST."""
     return _folder(SHARED / "data" / "real")
+
+
+@pytest.fixture(autouse=True)
+def no_handler_stays():
+    """Hydra's handlers hold the streams of the test that made them."""
+    root = logging.getLogger()
+    before = list(root.handlers)
+    yield
+    for handler in list(root.handlers):
+        if handler not in before:
+            root.removeHandler(handler)
