@@ -28,7 +28,7 @@ def test_files_gone_wrong_are_read_or_refused_in_a_sentence(kind, real_data, wor
     assert outcome.counts["read"] and outcome.counts["refused"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", FORMATS)
 def test_ten_thousand_files_of_a_format_gone_wrong_lose_nothing(kind, real_data, worker):
     outcome = fuzz(real_data, kind, LONG, worker)
