@@ -121,9 +121,9 @@ _TINY_OCTFORMER: Mapping[str, Any] = MappingProxyType(
 
 _TINY_SWIN3D: Mapping[str, Any] = MappingProxyType(
     {
-        "channels": (24, 48, 96, 128),
+        "channels": (48, 64, 96, 128),
         "depths": (0, 1, 2, 1),
-        "num_heads": (2, 4, 6, 8),
+        "num_heads": (4, 4, 6, 8),
         "window_edges": 5,
         "strides": (3, 2, 2),
         "num_neighbors": 8,

@@ -22,6 +22,7 @@ PLAIN = re.compile(
 BENCHMARK = {
     "plan": ("points=2000", "voxels=2000", "sizes=[2000]", "repeats=1"),
     "conv": ("voxels=1000", "channels=[4]", "repeats=1"),
+    "models": ("models=[litept_tiny]", "voxels=300", "repeats=1"),
     "loader": ("points=2000", "scans=2", "workers=1", "repeats=1"),
     "predict": ("repeats=1",),
 }
