@@ -40,3 +40,4 @@ def no_handler_stays():
     for handler in list(root.handlers):
         if handler not in before:
             root.removeHandler(handler)
+            handler.close()
