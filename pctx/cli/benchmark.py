@@ -209,36 +209,16 @@ def _figures(report: PlanReport) -> dict[str, str]:
     return figures
 
 
-app.command(
-    epilog=f"Keys:\n\n{describe_keys(benchmark_forward.ForwardConfig)}\n\n"
-    f"{benchmark_forward.EXAMPLES}",
-    context_settings=KEYS_ONLY,
-    options_metavar="[KEY=VALUE]",
-)(benchmark_forward.forward)
-app.command(
-    epilog=f"Keys:\n\n{describe_keys(benchmark_vector.VectorConfig)}\n\n"
-    f"{benchmark_vector.EXAMPLES}",
-    context_settings=KEYS_ONLY,
-    options_metavar="[KEY=VALUE]",
-)(benchmark_vector.vector)
-app.command(
-    epilog=f"Keys:\n\n{describe_keys(benchmark_conv.ConvConfig)}\n\n{benchmark_conv.EXAMPLES}",
-    context_settings=KEYS_ONLY,
-    options_metavar="[KEY=VALUE]",
-)(benchmark_conv.conv)
-app.command(
-    epilog=f"Keys:\n\n{describe_keys(benchmark_models.ModelsConfig)}\n\n{benchmark_models.EXAMPLES}",
-    context_settings=KEYS_ONLY,
-    options_metavar="[KEY=VALUE]",
-)(benchmark_models.models)
-app.command(
-    epilog=f"Keys:\n\n{describe_keys(benchmark_loader.LoaderConfig)}\n\n{benchmark_loader.EXAMPLES}",
-    context_settings=KEYS_ONLY,
-    options_metavar="[KEY=VALUE]",
-)(benchmark_loader.loader)
-app.command(
-    epilog=f"Keys:\n\n{describe_keys(benchmark_predict.PredictConfig)}\n\n"
-    f"{benchmark_predict.EXAMPLES}",
-    context_settings=KEYS_ONLY,
-    options_metavar="[KEY=VALUE]",
-)(benchmark_predict.predict)
+for _measure, _keys, _examples in (
+    (benchmark_forward.forward, benchmark_forward.ForwardConfig, benchmark_forward.EXAMPLES),
+    (benchmark_vector.vector, benchmark_vector.VectorConfig, benchmark_vector.EXAMPLES),
+    (benchmark_conv.conv, benchmark_conv.ConvConfig, benchmark_conv.EXAMPLES),
+    (benchmark_models.models, benchmark_models.ModelsConfig, benchmark_models.EXAMPLES),
+    (benchmark_loader.loader, benchmark_loader.LoaderConfig, benchmark_loader.EXAMPLES),
+    (benchmark_predict.predict, benchmark_predict.PredictConfig, benchmark_predict.EXAMPLES),
+):
+    app.command(
+        epilog=f"Keys:\n\n{describe_keys(_keys)}\n\n{_examples}",
+        context_settings=KEYS_ONLY,
+        options_metavar="[KEY=VALUE]",
+    )(_measure)

@@ -134,20 +134,19 @@ def test_no_module_evaluates_text_runs_a_shell_or_unpickles_files():
             assert (module, called) != ("yaml", "load"), where
 
 
-@pytest.mark.parametrize("name", ["../../hacked.npy", "/tmp/hacked.npy", "..\\hacked.npy"])
+@pytest.mark.parametrize("name", ["../../hacked.npy", "{}/hacked.npy", "..\\hacked.npy"])
 def test_an_archive_never_writes_outside_nor_anywhere(name, place):
     folder = place / "a/b"
     folder.mkdir(parents=True)
     with zipfile.ZipFile(folder / "scan.npz", "w") as archive:
         with archive.open("coord.npy", "w") as entry:
             np.lib.format.write_array(entry, np.zeros((3, 3), np.float32))
-        archive.writestr(name, b"x")
+        archive.writestr(name.format(place), b"x")
     try:
         read(folder / "scan.npz")
     except ValueError as error:
         assert "scan.npz" in str(error)
     assert [path.name for path in place.rglob("*") if path.is_file()] == ["scan.npz"]
-    assert not Path("/tmp/hacked.npy").exists()
 
 
 def test_objects_in_arrays_are_never_loaded(place):
