@@ -15,6 +15,7 @@ from pctx.data.surroundings import (
     height_above_ground,
     local_shape,
 )
+from pctx.data.terrain import TERRAIN_REACH, height_above_terrain
 from pctx.geometry.points import PointCloud, all_finite
 
 
@@ -25,7 +26,8 @@ class FeatureSpec:
     Fields: `coord` (3: metres from the middle of the cloud's extent in x and y and from its
     lowest point), `sensor_coord` (3: metres from the origin, the sensor of a scan in its own
     frame), `height` (1: metres above the lowest point nearby; the model sees
-    asinh(height / scale), fine near the ground and coarse far above), `range` (1: horizontal
+    asinh(height / scale), fine near the ground and coarse far above), `terrain_height` (1: the same
+    above the ground that `pctx.data.terrain` finds: for tiles from the air), `range` (1: horizontal
     metres from the origin, the sensor of a scan in its own frame), `color` (3), `intensity` (1),
     `normal` (3), `returns` (2: return number and number of returns), `shape` (5: what the points
     within the same metre look like, see `local_shape`), or the name of any one-column entry of
@@ -132,7 +134,7 @@ class FeatureSpec:
                 block -= np.float32(self.centers[name])
             if name in self.scales:
                 block /= np.float32(self.scales[name])
-            if name == "height":
+            if name in _HEIGHTS:
                 np.arcsinh(block, out=block)
         return feat.T
 
@@ -189,13 +191,16 @@ def _returns(cloud: PointCloud) -> np.ndarray | None:
 # The cells of heights and the cubes of shapes may lie askew to the tiles: times sqrt(2) and more.
 _REACHES = {
     "height": (3 * GROUND_CELL, 3 * GROUND_CELL, np.inf),
+    "terrain_height": (TERRAIN_REACH, TERRAIN_REACH, np.inf),
     "shape": (2 * SHAPE_CELL, 2 * SHAPE_CELL, 2 * SHAPE_CELL),
 }
+_HEIGHTS = ("height", "terrain_height")
 _WIDTHS = {"coord": 3, "sensor_coord": 3, "color": 3, "normal": 3, "returns": 2, "shape": 5}
 _FIELDS: dict[str, Callable[[PointCloud], np.ndarray | None]] = {
     "coord": _centred,
     "sensor_coord": lambda cloud: cloud.coord,
     "height": lambda cloud: height_above_ground(cloud.coord),
+    "terrain_height": lambda cloud: height_above_terrain(cloud.coord),
     "range": lambda cloud: np.hypot(cloud.coord[:, 0], cloud.coord[:, 1]),
     "color": lambda cloud: cloud.color,
     "intensity": lambda cloud: cloud.intensity,

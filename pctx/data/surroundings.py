@@ -29,7 +29,7 @@ def height_above_ground(coord: np.ndarray) -> np.ndarray:
     known, axes = finite_axes(coord)
     if not axes.size:
         return np.zeros(len(coord), dtype=np.float32)
-    cells = _cells(np.floor(axes[:2].astype(np.float64) / GROUND_CELL))
+    cells = group_cells(np.floor(axes[:2].astype(np.float64) / GROUND_CELL))
     z = axes[2]
     lowest = np.minimum.reduceat(z[cells.order], cells.starts[:-1])
     # Cells by sorted key, so that one far stray point costs nothing.
@@ -41,7 +41,7 @@ def height_above_ground(coord: np.ndarray) -> np.ndarray:
             place = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
             here = key[place] == wanted
             around[here] = np.minimum(around[here], lowest[place[here]])
-    return _spread([z - around[cells.inverse]], known)[:, 0]
+    return spread([z - around[cells.inverse]], known)[:, 0]
 
 
 def local_shape(coord: np.ndarray) -> np.ndarray:
@@ -57,7 +57,7 @@ def local_shape(coord: np.ndarray) -> np.ndarray:
     if not axes.size:
         return np.zeros((len(coord), 5), dtype=np.float32)
     xyz = axes.astype(np.float64)
-    cells = _cells(np.floor(xyz / SHAPE_CELL))
+    cells = group_cells(np.floor(xyz / SHAPE_CELL))
     cell_of, count = cells.inverse, cells.counts
     covariance = np.empty((len(count), 3, 3))
     for axis in xyz:
@@ -69,10 +69,10 @@ def local_shape(coord: np.ndarray) -> np.ndarray:
     described = np.zeros((5, len(count)), dtype=np.float32)
     full = count >= MIN_SHAPE_POINTS
     described[:, full] = _describe(covariance[full]).T
-    return _spread([column.take(cell_of) for column in described], known)
+    return spread([column.take(cell_of) for column in described], known)
 
 
-def _spread(columns: Sequence[np.ndarray], known: np.ndarray | None) -> np.ndarray:
+def spread(columns: Sequence[np.ndarray], known: np.ndarray | None) -> np.ndarray:
     """Give every point its row (n, c) of columns of the finite ones; the others have zeros."""
     if known is None:
         return np.stack(columns).T
@@ -105,7 +105,7 @@ def _describe(covariance: np.ndarray) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def _cells(cell: np.ndarray) -> Voxelization:
+def group_cells(cell: np.ndarray) -> Voxelization:
     """Group points by their cells' numbers (2, n) or (3, n), whole float64 ones.
 
     Where an axis takes more than 21 bits, cells further than 2**20 from the middle one count as

@@ -26,7 +26,7 @@ def full_cloud(n=100, seed=0):
 
 
 EVERY = (
-    "coord", "sensor_coord", "height", "range", "shape",
+    "coord", "sensor_coord", "height", "terrain_height", "range", "shape",
     "color", "intensity", "normal", "returns", "omega",
 )  # fmt: skip
 
@@ -91,7 +91,7 @@ def test_all_missing_fields_are_named_at_once():
 @pytest.mark.parametrize("n", [0, 1])
 def test_clouds_of_no_and_one_point_have_features(n):
     cloud = full_cloud().select(slice(0, n))
-    assert FeatureSpec(fields=EVERY).extract(cloud).shape == (n, 23)
+    assert FeatureSpec(fields=EVERY).extract(cloud).shape == (n, 24)
 
 
 def test_a_fill_does_not_replace_what_is_there():
