@@ -9,12 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pctx.geometry.windows import Windows
-from pctx.nn.attention import (
-    WindowAttention,
-    attention_weights,
-    plain_dot_product_attention,
-)
+from pctx.nn.attention import WindowAttention
 from pctx.nn.contextual import ContextualEncoding
+from pctx.nn.dot_product import attention_weights, plain_dot_product_attention
 from pctx.nn.mlp import widen
 
 

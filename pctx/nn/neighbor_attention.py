@@ -9,8 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pctx.geometry.neighbors import Neighborhood
-from pctx.nn.attention import attention_weights, dot_product_attention, require_heads
+from pctx.nn.attention import require_heads
 from pctx.nn.backend import AttentionBackend
+from pctx.nn.dot_product import attention_weights, dot_product_attention
 from pctx.nn.mlp import Linear, widen
 
 

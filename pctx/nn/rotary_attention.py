@@ -9,8 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pctx.geometry.windows import Windows
-from pctx.nn.attention import WindowAttention, attention_weights, dot_product_attention
+from pctx.nn.attention import WindowAttention
 from pctx.nn.backend import AttentionBackend
+from pctx.nn.dot_product import attention_weights, dot_product_attention
 from pctx.nn.relative import ROTARY_BASE, RotaryEncoding
 
 

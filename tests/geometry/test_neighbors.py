@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pctx.data.io.formats import read
-from pctx.geometry import neighbors
+from pctx.geometry import neighbor_search
 from pctx.geometry.neighbors import Neighborhood, interpolation_weights, knn, plain_knn, radius
 from pctx.geometry.packed import offsets_from_counts
 
@@ -124,7 +124,7 @@ def test_a_radius_holds_the_nearest_up_to_it_and_itself(shape, counts, k, seed, 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_tree_equals_its_twin(shape, chunk, monkeypatch):
     # A thousand clouds in all. In small chunks the tree goes through its queries bit by bit.
-    monkeypatch.setattr(neighbors, "_CHUNK", chunk)
+    monkeypatch.setattr(neighbor_search, "_CHUNK", chunk)
     rng = np.random.default_rng(chunk)
     for _ in range(5):
         counts, asked = rng.integers(0, 41, (2, 17)).tolist()
@@ -155,21 +155,21 @@ def test_ties_by_the_hundred_are_broken_by_row():
 
 
 def test_whatever_order_the_tree_returns_rows_ascend_by_distance_and_row(monkeypatch):
-    class Reversed(neighbors.cKDTree):
+    class Reversed(neighbor_search.cKDTree):
         def query(self, *args, **kwargs):
             distance, index = super().query(*args, **kwargs)
             return distance[:, ::-1], index[:, ::-1]
 
     coord, offsets = random_clouds(on_a_grid, [50, 30], np.random.default_rng(0))
     expected = knn(coord, offsets, 6)
-    monkeypatch.setattr(neighbors, "cKDTree", Reversed)
+    monkeypatch.setattr(neighbor_search, "cKDTree", Reversed)
     assert_same(knn(coord, offsets, 6), expected)
 
 
 def test_of_equal_points_only_the_first_k_are_searched():
     coord = np.zeros((5000, 3))
     coord[::100] = np.arange(50)[:, None]
-    kept = neighbors._eligible(coord, 4)
+    kept = neighbor_search._eligible(coord, 4)
     assert kept.tolist() == sorted([0, 1, 2, 3, *range(100, 5000, 100)])
     packed, offsets = torch.from_numpy(coord), torch.tensor([0, 5000])
     assert knn(packed, offsets, 4).index[1::100].tolist() == [[0, 1, 2, 3]] * 50
@@ -188,7 +188,7 @@ def test_a_cloud_is_searched_as_if_it_were_alone(search):
 def test_threads_change_nothing(monkeypatch):
     coord, offsets = random_clouds(on_a_grid, [300, 200], np.random.default_rng(0))
     expected = knn(coord, offsets, 7)
-    monkeypatch.setattr(neighbors, "_ROWS_A_THREAD", 10)
+    monkeypatch.setattr(neighbor_search, "_ROWS_A_THREAD", 10)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     assert_same(knn(coord, offsets, 7), expected)
 
@@ -344,7 +344,7 @@ def test_real_scans_are_searched_as_by_brute_force(real_data, scan):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("pairs", [0, 1 << 30])
 def test_a_gpu_finds_the_same(monkeypatch, pairs):
-    monkeypatch.setattr(neighbors, "_PAIRS_ON_GPU", pairs)
+    monkeypatch.setattr(neighbor_search, "_PAIRS_ON_GPU", pairs)
     coord, offsets = random_clouds(on_a_grid, [300, 0, 5], np.random.default_rng(0))
     found = knn(coord.cuda(), offsets.cuda(), 7)
     assert found.index.is_cuda

@@ -8,7 +8,8 @@ import torch
 from pctx.inference.class_maps import class_map, grad_cam
 from pctx.models.factory import create_model, list_models
 from pctx.models.segmentor import Segmentor
-from pctx.nn.attention import WindowAttention, plain_dot_product_attention
+from pctx.nn.attention import WindowAttention
+from pctx.nn.dot_product import plain_dot_product_attention
 from tests.inference.attentive_models import Silent, flat, pooling_matrices, toy_unet
 from tests.models.clouds import random_batch
 

@@ -9,15 +9,13 @@ import torch.nn.functional as F
 from pctx.geometry.packed import batch_from_offsets, offsets_from_counts
 from pctx.geometry.windows import serial_windows
 from pctx.nn import fused_attention as fused_module
-from pctx.nn.attention import (
-    CrossWindowAttention,
-    MultiHeadAttention,
-    WindowAttention,
+from pctx.nn.attention import CrossWindowAttention, MultiHeadAttention, WindowAttention
+from pctx.nn.backend import PLAIN_BELOW, attention_engine
+from pctx.nn.dot_product import (
     attention_weights,
     dot_product_attention,
     plain_dot_product_attention,
 )
-from pctx.nn.backend import PLAIN_BELOW, attention_engine
 
 ENGINES = ["plain", "sdpa"]
 
@@ -389,7 +387,7 @@ class TestCosts:
         program = f"""
 import torch
 from pathlib import Path
-from pctx.nn.attention import dot_product_attention
+from pctx.nn.dot_product import dot_product_attention
 torch.set_num_threads(1)
 def run(w, k):
     inputs = [torch.randn(w, 2, k, 16, requires_grad=True) for _ in range(3)]

@@ -5,8 +5,8 @@ import torch
 
 from pctx.geometry.packed import offsets_from_counts
 from pctx.geometry.windows import serial_windows
-from pctx.nn.attention import attention_weights, dot_product_attention
 from pctx.nn.contextual import ContextualEncoding
+from pctx.nn.dot_product import attention_weights, dot_product_attention
 
 
 def case(counts=(7, 3), size=4, h=2, d=3, m=3, dtype=torch.float64, spread=1.0):

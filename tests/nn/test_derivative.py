@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from pctx.geometry.kernel_map import kernel_map
-from pctx.nn.attention import WindowAttention, dot_product_attention
+from pctx.nn.attention import WindowAttention
+from pctx.nn.dot_product import dot_product_attention
 from pctx.nn.sparse_conv import SubmanifoldConv3d
 
 

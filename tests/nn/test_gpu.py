@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pctx.geometry.kernel_map import kernel_map
-from pctx.nn.attention import dot_product_attention
+from pctx.nn.dot_product import dot_product_attention
 from pctx.nn.segment import segment_reduce, segment_softmax
 from pctx.nn.sparse_conv import SubmanifoldConv3d
 from pctx.nn.spconv_engine import spconv_is_installed

@@ -7,7 +7,7 @@ from pctx.geometry.curves import decode
 from pctx.geometry.kernel_map import kernel_map
 from pctx.geometry.packed import offsets_from_counts
 from pctx.geometry.windows import octree_windows, serial_windows
-from pctx.nn.attention import dot_product_attention
+from pctx.nn.dot_product import dot_product_attention
 from pctx.nn.position import DepthwiseConditionalEncoding
 from pctx.nn.relative import CoordinateBias, RelativePositionBias, RotaryEncoding
 from tests.nn.clouds import random_voxels
