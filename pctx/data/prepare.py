@@ -21,6 +21,7 @@ from pctx.geometry.grid import Voxelization
 from pctx.geometry.grid import voxelize as voxelize_coord
 from pctx.geometry.hierarchy import Hierarchy
 from pctx.geometry.points import PointBatch, PointCloud, all_finite
+from pctx.geometry.voxel_values import take_rows, voxel_labels, voxel_means
 
 OFF_FACE = np.float32(0.0005)
 """Metres that points are moved by to find their voxel. Surveys are in whole millimetres or more, so
@@ -184,13 +185,12 @@ def _gather(
         label = None if label is None else label[rows]
     voxels = voxelize_coord(coord + OFF_FACE, grid_size)
     if rng is None:
-        voxel, counts = voxels.inverse, voxels.counts
-        coord, feat = _means(coord, voxel, counts), _means(feat, voxel, counts)
-        label = None if label is None else _commonest(label, voxels)
+        coord, feat = voxel_means(coord, voxels), voxel_means(feat, voxels)
+        label = None if label is None else voxel_labels(label, voxels)
     else:
         place = (rng.random(len(voxels)) * voxels.counts).astype(np.int64)  # below the count
         drawn = voxels.order[voxels.starts[:-1] + place]
-        coord, feat = coord.take(drawn, axis=0), _rows(feat, drawn)
+        coord, feat = take_rows(coord, drawn), take_rows(feat, drawn)
         label = None if label is None else label[drawn]
     batch = PointBatch(
         coord=torch.from_numpy(coord),
@@ -200,49 +200,3 @@ def _gather(
         label=None if label is None else torch.from_numpy(label),
     )
     return voxels, batch
-
-
-def _rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Take rows of (n, c) whose columns lie one after another in memory: (m, c), its rows so."""
-    taken = np.empty((len(rows), values.shape[1]), dtype=values.dtype)
-    for column, target in zip(values.T, taken.T, strict=True):
-        np.take(column, rows, out=target, mode="clip")  # the other mode copies twice
-    return taken
-
-
-def _means(values: np.ndarray, voxel: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Average the columns of (n, c) over each voxel, summed in float64: (m, c) float32."""
-    means = np.empty((len(counts), values.shape[1]), dtype=np.float32)
-    for column, mean in zip(values.T, means.T, strict=True):
-        np.divide(np.bincount(voxel, column, len(counts)), counts, out=mean, casting="same_kind")
-    return means
-
-
-def _commonest(label: np.ndarray, voxels: Voxelization) -> np.ndarray:
-    """Give each voxel its most frequent class number (m,); ignored points vote only alone."""
-    ordered = label[voxels.order]
-    result = ordered[voxels.starts[:-1]]
-    # Where a point's label differs from that of the point before it in its voxel, they vote.
-    differs = np.empty(len(ordered) + 1, dtype=bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=differs[1:-1])
-    differs[voxels.starts] = False
-    voxel = np.searchsorted(voxels.starts, np.flatnonzero(differs), side="right") - 1
-    mixed = np.unique(voxel)
-    counts = voxels.counts[mixed]
-    group = np.repeat(np.arange(len(mixed)), counts)
-    within = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
-    votes = ordered[np.repeat(voxels.starts[mixed], counts) + within]
-    result[mixed] = _elect(votes, group, len(mixed))
-    return result
-
-
-def _elect(label: np.ndarray, group: np.ndarray, m: int) -> np.ndarray:
-    """Give each group the class number with most votes (m,); the lowest of several."""
-    classes = int(label.max(initial=0)) + 1
-    known = label != IGNORE_INDEX
-    pairs, votes = np.unique(group[known] * classes + label[known], return_counts=True)
-    # Ascending votes, then descending classes: the last write wins.
-    order = np.lexsort((-pairs, votes))
-    result = np.full(m, IGNORE_INDEX, dtype=np.int64)
-    result[pairs[order] // classes] = pairs[order] % classes
-    return result

@@ -11,8 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from pctx.geometry.compiled_grid import (
+    compiled_suits,
+    find_bounds,
+    invert,
+    row_bits,
+    sort_points,
+)
 from pctx.geometry.curves import MAX_DEPTH
-from pctx.geometry.sorting import changes, stable_sort
+from pctx.geometry.sorting import WORD_BITS, changes, stable_sort
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,6 +52,8 @@ class Voxelization:
     @property
     def inverse(self) -> np.ndarray:
         """(n,) int64, the voxel of each point: grid_coord[inverse] are the points' voxels."""
+        if compiled_suits(self.order, np.int64):
+            return invert(self.order, self.starts)
         inverse = np.empty(len(self.order), np.int64)
         inverse[self.order] = np.repeat(np.arange(len(self)), self.counts)
         return inverse
@@ -69,33 +78,22 @@ def voxelize(coord: np.ndarray, grid_size: float) -> Voxelization:
     if len(coord) == 0:
         none = np.zeros(0, np.int64)
         return Voxelization(order=none, starts=np.zeros(1, np.int64), grid_coord=none.reshape(0, 3))
-    with np.errstate(over="ignore"):
-        cells = np.divide(coord.T, float(grid_size), dtype=np.float64, order="C")  # (3, n)
-    np.floor(cells, out=cells)
-    low, high = cells.min(axis=1), cells.max(axis=1)
-    if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        _raise_not_finite(coord, float(grid_size))
-    with np.errstate(over="ignore"):
+    compiled = compiled_suits(coord, np.float32, np.float64)
+    bounds = find_bounds(coord) if compiled else _bounds(coord)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # The bounds of the cells are those of the points: division and floor keep their order.
+        low, high = np.floor(bounds / float(grid_size))
         widest = (high - low).max()
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            _raise_not_finite(coord, float(grid_size))
         if not widest < 1 << MAX_DEPTH:
             extent = np.ptp(coord.astype(np.float64), axis=0).max()
             raise too_wide(extent, widest, "grid_size", float(grid_size), " m")
     bits = [int(extent).bit_length() for extent in high - low]
-    cells -= low[:, None]
-    # Two axes take at most 42 bits, which float64 holds.
-    lower = cells[1] * (1 << bits[2]) + cells[2]
-    key = cells[0].astype(np.int64) << (bits[1] + bits[2])
-    key |= lower.astype(np.int64)
-    ascending, rows = stable_sort(torch.from_numpy(key), sum(bits))
-    head = np.flatnonzero(changes(ascending).numpy())
-    key = ascending.numpy()[head]
-    grid_coord = np.empty((len(key), 3), np.int64)
-    for axis in (2, 1, 0):
-        np.bitwise_and(key, (1 << bits[axis]) - 1, out=grid_coord[:, axis])
-        key >>= bits[axis]
-    return Voxelization(
-        order=rows.numpy(), starts=np.append(head, len(coord)), grid_coord=grid_coord
-    )
+    fits = sum(bits) + row_bits(len(coord)) <= WORD_BITS
+    sort = sort_points if compiled and fits else _sort_plainly
+    order, starts, grid_coord = sort(coord, float(grid_size), low, bits)
+    return Voxelization(order=order, starts=starts, grid_coord=grid_coord)
 
 
 def smallest_grid_size(extent: float) -> float:
@@ -116,6 +114,35 @@ def too_wide(extent: float, cells: float, name: str, size: float, unit: str = ""
         f"than {MAX_DEPTH}; remove far outliers or use a {name} of at least "
         f"{smallest_grid_size(extent):.3g}{unit}"
     )
+
+
+def _bounds(coord: np.ndarray) -> np.ndarray:
+    """Give the smallest and the largest of each axis (2, 3) float64, NaN if that is among them."""
+    # Column by column: over the rows of a narrow array numpy is many times slower.
+    return np.array(
+        [[axis.min() for axis in coord.T], [axis.max() for axis in coord.T]], np.float64
+    )
+
+
+def _sort_plainly(
+    coord: np.ndarray, grid_size: float, low: np.ndarray, bits: list[int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Give `order`, `starts` and `grid_coord`, as the compiled `sort_points` does."""
+    cells = np.divide(coord.T, grid_size, dtype=np.float64, order="C")  # (3, n)
+    np.floor(cells, out=cells)
+    cells -= low[:, None]
+    # Two axes take at most 42 bits, which float64 holds.
+    lower = cells[1] * (1 << bits[2]) + cells[2]
+    key = cells[0].astype(np.int64) << (bits[1] + bits[2])
+    key |= lower.astype(np.int64)
+    ascending, rows = stable_sort(torch.from_numpy(key), sum(bits))
+    head = np.flatnonzero(changes(ascending).numpy())
+    key = ascending.numpy()[head]
+    grid_coord = np.empty((len(key), 3), np.int64)
+    for axis in (2, 1, 0):
+        np.bitwise_and(key, (1 << bits[axis]) - 1, out=grid_coord[:, axis])
+        key >>= bits[axis]
+    return rows.numpy(), np.append(head, len(coord)), grid_coord
 
 
 def _raise_not_finite(coord: np.ndarray, grid_size: float) -> None:

@@ -1,8 +1,7 @@
 """Attention in windows by a small compiled kernel: gather, softmax and scatter without copies.
 
-`window_attention.c` is built once, by the C compiler that is there, into the user's cache; where
-there is none, or numbers differ from torch's, torch's own kernel is used and nothing is said.
-`PCTX_COMPILE=0` leaves it out.
+`window_attention.c` is built as `pctx.geometry.compiled` says; where it cannot be, or its numbers
+differ from torch's, torch's own kernel is used.
 
 n points, c channels, w windows, k slots, h heads.
 """
@@ -10,14 +9,6 @@ n points, c channels, w windows, k slots, h heads.
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import logging
-import os
-import platform
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -28,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from pctx.geometry.compiled import kernel
 from pctx.geometry.windows import Windows
 from pctx.nn.derivative import first_only
 from pctx.nn.fused_attention import fused_attention
@@ -39,11 +31,6 @@ COMPILED_FROM = 2**21
 """Scores of a call below which nothing is gained that can be measured."""
 
 _SOURCE = Path(__file__).with_name("window_attention.c")
-_FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared")
-_SECONDS = 60.0
-"""For the compiler, which takes one or two."""
-
-log = logging.getLogger(__name__)
 
 
 def compiled_suits(qkv: Float[Tensor, "n 3c"], windows: Windows, num_heads: int) -> bool:
@@ -154,44 +141,8 @@ def _at(tensor: Tensor | None) -> ctypes.c_void_p:
     return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
 
 
-@cache
 def _library() -> ctypes.CDLL | None:
-    """Load the kernel, which is built first where this user's cache has none for this processor."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-    if os.environ.get("PCTX_COMPILE") == "0" or not compiler or sys.platform == "win32":
-        return None
-    try:
-        built = _cache_folder() / f"window_attention-{_fingerprint(compiler)}.so"
-        if not built.is_file():
-            _build(compiler, built)
-        return ctypes.CDLL(str(built))
-    except (OSError, subprocess.SubprocessError) as error:
-        log.debug("no compiled attention: %s", error)
-        return None
-
-
-def _cache_folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME")
-    folder = (Path(home) if home else Path.home() / ".cache") / "pctx"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder
-
-
-def _fingerprint(compiler: str) -> str:
-    """Tell apart what the kernel depends on: source, compiler, processor."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    parts = (_SOURCE.read_text(), compiler, *_FLAGS, platform.machine(), flags)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def _build(compiler: str, to: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=to.parent) as folder:
-        beside = Path(folder) / to.name
-        command = [compiler, *_FLAGS, str(_SOURCE), "-o", str(beside)]
-        subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
-        beside.replace(to)
+    return kernel(_SOURCE)
 
 
 def _agrees(width: int) -> bool:

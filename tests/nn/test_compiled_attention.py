@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from pctx.geometry.compiled import kernel
 from pctx.geometry.windows import serial_windows
 from pctx.nn import attention, compiled_attention
 from pctx.nn.attention import WindowAttention
@@ -37,7 +38,7 @@ def threads():
 
 @pytest.fixture
 def without_library():
-    caches = (compiled_attention._library, compiled_attention.compiled_agrees)
+    caches = (kernel, compiled_agrees)
     for each in caches:
         each.cache_clear()
     yield
