@@ -24,13 +24,14 @@ def info(
     files: Annotated[list[Path], typer.Argument(help="Point-cloud files.", metavar="FILE")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """Print fields, counts, extent, spacing, classes and a grid size to start with."""
+    """Print fields, counts, extent, reference system, spacing, classes and a grid size."""
     from pctx.data.io.formats import read
+    from pctx.data.io.las_crs import read_crs
 
     failed = False
     for file in files:
         try:
-            facts = describe(read(file))
+            facts = describe(read(file)) | {"crs": read_crs(file)}
         except (ValueError, OSError) as error:
             sys.stderr.write(f"pctx: {error}\n")
             failed = True
@@ -88,6 +89,8 @@ def _print(file: Path, facts: dict[str, Any]) -> None:
         table.add_row("extent", " x ".join(f"{v:,.2f}" for v in facts["extent"]) + " m")
         table.add_row("from", ", ".join(f"{v:,.3f}" for v in facts["min"]))
         table.add_row("to", ", ".join(f"{v:,.3f}" for v in facts["max"]))
+    if facts["crs"]:
+        table.add_row("crs", facts["crs"])
     if "spacing" in facts:
         table.add_row("spacing", f"{facts['spacing']:g} m (median to the nearest point)")
         table.add_row("grid size", f"{facts['suggested_grid_size']:g} m to start with")

@@ -108,7 +108,7 @@ def _splits(splits: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 def _same_splits(splits: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for split, first in _alike(splits).items():
-        if split != first:
+        if split != first and splits[split]:
             yield f"the splits {first} and {split} are the same scans"
 
 

@@ -1,6 +1,7 @@
 """The commands as a user types them: exit codes, one sentence on stderr, files written."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -263,6 +264,13 @@ def test_info_as_json(pctx, tmp_path):
     assert facts["points"] == 3000
     assert sum(facts["classes"].values()) == 3000
     assert facts["suggested_grid_size"] > 0
+
+
+def test_info_tells_the_reference_system_of_a_survey(pctx, real_data):
+    tile = real_data / "IGNF__pdal-ign-plugin/test/data/mnx/input/68.laz"
+    assert re.search(r"crs +EPSG:2154", pctx("info", tile)[1])
+    scan = real_data / "mit-han-lab__spvnas/assets/000000.bin"
+    assert "crs" not in pctx("info", scan)[1]
 
 
 @pytest.mark.parametrize("n", [0, 1])

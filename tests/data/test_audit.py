@@ -102,6 +102,8 @@ def test_a_scan_of_two_splits_is_wrong_unless_the_splits_are_the_same():
     assert found.wrong == ("v: it is in the splits train and val at once",)
     found = found_in(splits={"train": ["t"], "val": ["v"], "test": ["v"]})
     assert found.wrong == () and found.notes == ("the splits val and test are the same scans",)
+    found = found_in(splits={"train": ["t"], "val": ["v"], "test": [], "more": []})
+    assert found.wrong == found.notes == ()
 
 
 def test_a_split_that_training_needs_may_not_be_empty():

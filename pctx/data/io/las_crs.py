@@ -6,7 +6,7 @@ import re
 import struct
 from pathlib import Path
 
-from pctx.data.io.las_file import read_las_front
+from pctx.data.io.las_file import LAS_MAGIC, read_las_front
 
 _WKT, _GEO_KEYS = 2112, 34735
 _PROJECTED, _GEOGRAPHIC = 3072, 2048
@@ -16,11 +16,16 @@ _USER_DEFINED = 32767
 
 
 def read_crs(path: Path) -> str | None:
-    """Give `EPSG:2154` or the name of the system, or None where the file states none.
+    """Give `EPSG:2154` or the name of the system, or None where the file states none or is no LAS.
 
     Raises:
-        ReadError: it is no LAS or LAZ file.
+        ReadError: its header is corrupt.
     """
+    if not path.is_file():
+        return None
+    with path.open("rb") as stream:
+        if stream.read(len(LAS_MAGIC)) != LAS_MAGIC:
+            return None
     records = [r for r in read_las_front(path).records if r.user_id == "LASF_Projection"]
     for number, parse in ((_WKT, _of_wkt), (_GEO_KEYS, _of_keys)):
         for record in records:
