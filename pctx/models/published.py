@@ -1,12 +1,10 @@
-"""Names of published weights: a pure map between them and ours, strict both ways."""
+"""Names of published weights: where each part of a model has its own."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar
-
-Weight = TypeVar("Weight")
+from typing import NamedTuple
 
 
 class Home(NamedTuple):
@@ -36,38 +34,3 @@ def name_at_home(own: str, homes: Iterable[Home], model: str) -> str:
             *numbers, layer = found.groups()
             return f"{home(*map(int, numbers))}.{layers[layer]}.{leaf}"
     raise ValueError(f"a {model} segmentor has no weight named {own!r}")
-
-
-def from_published(
-    weights: Mapping[str, Weight], own: Iterable[str], name: Callable[[str], str]
-) -> dict[str, Weight]:
-    """Give published weights the names of ours.
-
-    Args:
-        weights: by published name.
-        own: every name of our model's state dict.
-        name: the published name of one of ours, as `published_v3.ptv3_name`.
-
-    Raises:
-        ValueError: if a weight of ours is missing there, or one there is not ours.
-    """
-    published = {name(key): key for key in own}
-    missing = [key for key in published if key not in weights]
-    unexpected = [key for key in weights if key not in published]
-    if missing or unexpected:
-        raise ValueError(
-            f"the published weights do not fit the model: {len(missing)} missing"
-            f"{_examples(missing)}, {len(unexpected)} unexpected{_examples(unexpected)}"
-        )
-    return {own_key: weights[key] for key, own_key in published.items()}
-
-
-def to_published(weights: Mapping[str, Weight], name: Callable[[str], str]) -> dict[str, Weight]:
-    """Give our weights their published names; values as they are."""
-    return {name(key): value for key, value in weights.items()}
-
-
-def _examples(keys: list[str]) -> str:
-    if not keys:
-        return ""
-    return f" ({', '.join(keys[:3])}{', …' if len(keys) > 3 else ''})"

@@ -5,7 +5,6 @@ import random
 import pytest
 import torch
 
-from pctx.models.published import to_published
 from pctx.models.published_v3 import ptv3_name
 from pctx.models.segmentor import Segmentor
 from tests.models.clouds import random_batch
@@ -13,6 +12,10 @@ from tests.models.naive_ptv3 import NaivePTv3
 from tests.models.test_ptv3_golden import case_of, ptv3_backbone
 
 CURVES = ["z", "z-trans", "hilbert", "hilbert-trans"]
+
+
+def published_weights(model):
+    return {ptv3_name(own): weight for own, weight in model.state_dict().items()}
 
 
 def settings(seed):
@@ -64,7 +67,7 @@ def test_any_settings_give_what_the_plainest_code_gives(seed):
     counts = [draw.choice([1, 3, 16, 17, 60, 110]) for _ in range(draw.choice([1, 2, 3]))]
     batch = random_batch(counts, channels=config["in_channels"], seed=seed, dtype=torch.float64)
     cells = torch.cat([cloud - cloud.amin(0) for cloud in batch.grid_coord.split(counts)])
-    naive = NaivePTv3(config, to_published(model.state_dict(), ptv3_name))
+    naive = NaivePTv3(config, published_weights(model))
     with torch.no_grad():
         expected = naive(
             batch.feat, cells, batch.offsets[1:].tolist(), int(cells.max() + 1).bit_length()
@@ -74,7 +77,7 @@ def test_any_settings_give_what_the_plainest_code_gives(seed):
 
 def test_the_plainest_code_gives_the_published_numbers(golden):
     case = case_of(golden, "ptv3_small_cloud_varlen_k128", torch.float64)
-    weights = to_published(case.model.state_dict(), ptv3_name)
+    weights = published_weights(case.model)
     naive = NaivePTv3(case.meta["config"], weights)
     batch, depth = case.batch, case.meta["serialization_depth"]
     with torch.no_grad():
