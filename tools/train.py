@@ -1,9 +1,7 @@
 """`pctx train` from a checkout."""
 
-import sys
-
 from pctx.cli.main import main
 
 if __name__ == "__main__":
-    sys.argv.insert(1, "train")
-    main()
+    # The arguments stay as they are: with them Lightning starts the other processes.
+    main("train")

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -108,7 +109,7 @@ def run_composed(name: str, overrides: Sequence[str], task: Callable[[Any, Path]
     command = sys.argv
 
     def entry(config: Any) -> object:
-        sys.argv = command  # with which Lightning starts other processes
+        sys.argv = _command_of_this_run(command)  # with which Lightning starts other processes
         try:
             if missing := sorted(OmegaConf.missing_keys(config)):
                 raise UsageError(f"{missing[0]} is needed: add {missing[0]}=…")
@@ -128,6 +129,21 @@ def run_composed(name: str, overrides: Sequence[str], task: Callable[[Any, Path]
             raise
     if failures:
         raise failures[0]
+
+
+def _command_of_this_run(command: list[str]) -> list[str]:
+    """Give the words that start this run alone, in its folder, where it is one of a sweep."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+    from omegaconf import read_write
+
+    job = HydraConfig.get()
+    if job.mode is not RunMode.MULTIRUN:
+        return command
+    with read_write(job):
+        job.run.dir = job.runtime.output_dir  # which Lightning tells the others
+    words = takewhile(lambda word: "=" not in word and not word.startswith("-"), command[1:])
+    return [command[0], *words, *job.overrides.task]
 
 
 def _check_flags(name: str, words: Sequence[str]) -> None:
@@ -220,7 +236,13 @@ def overrides_of(run: Path) -> list[str]:
     file = run / ".hydra" / "overrides.yaml"
     if not file.is_file():
         raise FileNotFoundError(f"{run}: not the folder of a run (it has no .hydra/overrides.yaml)")
-    return [str(line) for line in yaml.safe_load(file.read_text())]
+    try:
+        lines = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file}: not a YAML file ({' '.join(str(error).split())})") from error
+    if not isinstance(lines, list):
+        raise ValueError(f"{file}: not the overrides of a run, such as `- optim.lr=0.01`")
+    return [str(line) for line in lines]
 
 
 def pick_device(name: str) -> str:

@@ -23,7 +23,7 @@ def run_lock(run: Path) -> Iterator[None]:
         BlockingIOError: another run is in it.
         OSError: the folder cannot be written to.
     """
-    if _rank() != 0:
+    if process_rank() != 0:
         yield
         return
     try:
@@ -47,5 +47,6 @@ def run_lock(run: Path) -> Iterator[None]:
         yield
 
 
-def _rank() -> int:
+def process_rank() -> int:
+    """Give this process's number among those of a run, as launchers tell it."""
     return next((int(os.environ[name]) for name in _RANKS if name in os.environ), 0)

@@ -87,8 +87,12 @@ def _version(
         typer.echo(context.get_help())
 
 
-def main() -> None:
-    """Run the command line; every failure is one sentence on stderr and an exit code."""
+def main(command: str | None = None) -> None:
+    """Run the command line; every failure is one sentence on stderr and an exit code.
+
+    Args:
+        command: that all arguments are meant for.
+    """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     # Threads that spin while they wait stall each other where another program is busy: a training
     # step was seen to take 17 to 50 s instead of 2. Read by OpenMP when torch is loaded.
@@ -103,7 +107,7 @@ def main() -> None:
     here = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, _end) if here else None
     try:
-        app()
+        app(None if command is None else [command, *sys.argv[1:]])
     except SystemExit as stop:
         if stop.code in (INTERRUPTED, TERMINATED):
             sys.stderr.write("pctx: stopped; what was finished is kept\n")

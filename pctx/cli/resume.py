@@ -11,6 +11,9 @@ from pctx.cli.config import UsageError, overrides_of, quoted, value_of
 
 log = logging.getLogger(__name__)
 
+_KEPT = ("model", "optim", "freeze", "init_from")
+"""What a run goes on with as it was, and its keys."""
+
 
 def with_resume(arguments: list[str]) -> tuple[list[str], Path | None]:
     """Put the overrides of the run to resume before those given now, and write into its folder.
@@ -19,7 +22,8 @@ def with_resume(arguments: list[str]) -> tuple[list[str], Path | None]:
         The overrides, and the folder, where it is known already.
 
     Raises:
-        UsageError: the folder given for a new run has one already.
+        UsageError: the folder given for a new run has one already; a model or an optimiser would
+            not be the one that is resumed.
     """
     resume = value_of("resume", arguments)
     if resume is None:
@@ -32,8 +36,29 @@ def with_resume(arguments: list[str]) -> tuple[list[str], Path | None]:
         return arguments, None if folder is None or "$" in folder else Path(folder)
     run = Path(resume)
     given = {a.split("=")[0] for a in arguments}
-    kept = [a for a in overrides_of(run) if a.split("=")[0] not in given]
+    before = overrides_of(run)
+    if (run / "checkpoints" / "last.ckpt").is_file():
+        _tell_changes(run, [a for a in arguments if a not in before])
+    kept = [a for a in before if a.split("=")[0] not in given]
     return [*kept, *arguments, quoted("hydra.run.dir", run)], run
+
+
+def _tell_changes(run: Path, arguments: list[str]) -> None:
+    """Say what differs from the run so far.
+
+    Raises:
+        UsageError: it is what the state in a checkpoint belongs to.
+    """
+    keys = {a: a.split("=")[0].lstrip("+~") for a in arguments if "=" in a}
+    fixed = [key for key in keys.values() if key.replace("/", ".").split(".")[0] in _KEPT]
+    if fixed:
+        raise UsageError(
+            f"{run}: goes on with its own model and optimiser, so {fixed[0]} cannot change; a new "
+            f"run starts from its model: init_from={run / 'model.pt'}"
+        )
+    changed = [a for a, key in keys.items() if key != "resume" and not key.startswith("hydra")]
+    if changed:
+        log.info("%s: from here on %s", run, " ".join(changed))
 
 
 def find_state(run: Path, max_epochs: int | None) -> Path | None:

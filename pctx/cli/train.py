@@ -14,8 +14,9 @@ import typer
 from pctx.cli.config import UsageError, choose_backend, run_composed
 from pctx.cli.environment import keep_facts
 from pctx.cli.feeding import make_pipeline
-from pctx.cli.lock import run_lock
+from pctx.cli.lock import process_rank, run_lock
 from pctx.cli.resume import find_state, with_resume
+from pctx.cli.settings import check_settings
 from pctx.cli.trainer import make_budget, make_trainer
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from pctx.engine.metrics import Scores
+    from pctx.engine.segmentation import SegmentationModule
     from pctx.models.segmentor import Segmentor
 
 log = logging.getLogger(__name__)
@@ -56,8 +58,12 @@ def train(context: typer.Context) -> None:
     overrides, folder = with_resume(context.args)
 
     def task(config: Any, run: Path) -> float:
+        from pctx.engine.ranks import own_processes
+
+        if process_rank() != 0:  # the first speaks for all, but for warnings
+            logging.getLogger("pctx").setLevel(logging.WARNING)
         known = folder is not None and folder.resolve() == run.resolve()
-        with nullcontext() if known else run_lock(run):
+        with nullcontext() if known else run_lock(run), own_processes():
             return fit(config, run).miou
 
     # Before Hydra writes into the folder, where that is known.
@@ -85,6 +91,7 @@ def fit(config: Any, run: Path) -> Scores:
     from pctx.engine.segmentation import SegmentationModule
     from pctx.models.planner import planner_of
 
+    check_settings(config)
     budget = make_budget(config.trainer, start)
     pl.seed_everything(config.seed, verbose=False)
     # Loaders have processors of their own.
@@ -168,14 +175,18 @@ def _group_options(optim: Any) -> dict[str, Any]:
     return {k: v for k, v in options.items() if k not in ("optimizer", "scheduler")}
 
 
-def _best(run: Path, module: Any) -> Scores:
+def _best(run: Path, module: SegmentationModule) -> Scores:
     from pctx.cli.tables import print_scores
 
-    scores: Scores | None = module.scores
+    scores = module.scores
     if scores is None:
         raise ValueError(f"{run}: training ended before a validation, so there is no model.pt")
-    print_scores(scores, title="last epoch, validation")
-    log.info("model: %s", run / "model.pt")
+    if module.trainer.is_global_zero:
+        print_scores(scores, title="last epoch, validation")
+    model = run / "model.pt"
+    log.info("model: %s", model)
+    log.info("next: pctx evaluate checkpoint=%s", model)
+    log.info("      pctx predict %s SCAN -o LABELLED", model)
     return scores
 
 

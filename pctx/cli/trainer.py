@@ -40,6 +40,7 @@ def make_trainer(
     resumed: bool,
 ) -> pl.Trainer:
     """Make Lightning's trainer, with what saves and tells beside the callbacks given."""
+    from hydra.errors import InstantiationException
     from hydra.utils import instantiate
 
     from pctx.engine.budget import TRIED
@@ -48,7 +49,7 @@ def make_trainer(
     from pctx.engine.progress import Bar, Lines, Pace
     from pctx.engine.table import MetricsTable
 
-    for name in ("pytorch_lightning", "lightning.pytorch"):
+    for name in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     terminal = sys.stderr.isatty()
     table = MetricsTable(run / "metrics.csv", resumed=resumed)
@@ -60,19 +61,23 @@ def make_trainer(
     settings = {"profiler": _profiler(config.trainer.profiler, run)}
     if budget is not None:
         settings["num_sanity_val_steps"] = TRIED
-    trainer: pl.Trainer = instantiate(
-        config.trainer,
-        max_time=None,
-        default_root_dir=str(run),
-        callbacks=callbacks,
-        logger=[table, *_loggers(config.logger, run)],
-        plugins=[CheckpointFiles()],
-        enable_checkpointing=False,  # `Checkpoints` does it
-        enable_progress_bar=terminal,
-        use_distributed_sampler=False,  # the loaders share the scans themselves
-        **settings,
-        _convert_="all",
-    )
+    loggers = _loggers(config.logger, run)
+    try:
+        trainer: pl.Trainer = instantiate(
+            config.trainer,
+            max_time=None,
+            default_root_dir=str(run),
+            callbacks=callbacks,
+            logger=[table, *loggers],
+            plugins=[CheckpointFiles()],
+            enable_checkpointing=False,  # `Checkpoints` does it
+            enable_progress_bar=terminal,
+            use_distributed_sampler=False,  # the loaders share the scans themselves
+            **settings,
+            _convert_="all",
+        )
+    except InstantiationException as error:
+        raise UsageError(f"trainer: {error.__cause__ or error}") from error
     return trainer
 
 
@@ -86,8 +91,6 @@ def _wanted(config: Any) -> list[pl.Callback]:
     if config.average is not None:
         found.append(Averaging(config.average))
     if config.patience is not None:
-        if config.patience < 1:
-            raise UsageError(f"patience must be 1 validation or more, found {config.patience}")
         found.append(EarlyStopping("val/miou", mode="max", patience=config.patience))
     return found
 

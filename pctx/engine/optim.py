@@ -75,6 +75,19 @@ def parameter_groups(
     return list(groups.values())
 
 
+def describe_groups(groups: Sequence[Mapping[str, Any]], model: Segmentor) -> list[str]:
+    """Say in a line for each rate and decay which parameters have them."""
+    named = {parameter: name for name, parameter in model.named_parameters()}
+    found: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for group in groups:
+        found.setdefault((group["lr"], group["weight_decay"]), []).extend(group["params"])
+    return [
+        f"lr {lr:.3g}, decay {decay:g}: {sum(p.numel() for p in parameters):,} weights, from "
+        f"{named[parameters[0]]} to {named[parameters[-1]]}"
+        for (lr, decay), parameters in sorted(found.items(), key=lambda item: item[0], reverse=True)
+    ]
+
+
 def depths_from_head(model: Segmentor) -> dict[str, int]:
     """Number the layers from the head, 0, back to the points; give each parameter's.
 

@@ -5,6 +5,9 @@ p processes, n points of this one, c channels or classes.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +19,9 @@ from torch.nn import functional as F
 
 from pctx.geometry.points import PointBatch
 from pctx.nn.mlp import BatchNorm, Moments, pool_moments
+
+_TOLD = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
+"""What Lightning tells the processes that it starts, and leaves in its own environment."""
 
 
 class SyncedBatchNorm(BatchNorm):
@@ -38,6 +44,23 @@ class SyncedBatchNorm(BatchNorm):
         )
         self.track(pooled)
         return super().forward(input, valid, pooled)
+
+
+@contextmanager
+def own_processes() -> Iterator[None]:
+    """Let the processes that Lightning starts within be forgotten, so that it can start others.
+
+    Those that a launcher has started before stay: they train every run of a sweep together.
+    """
+    before = set(os.environ)
+    try:
+        yield
+    finally:
+        if "LOCAL_RANK" not in before:
+            if dist.is_available() and dist.is_initialized():
+                dist.destroy_process_group()
+            for name in set(_TOLD) - before:
+                os.environ.pop(name, None)
 
 
 def sync_norms(model: nn.Module) -> None:

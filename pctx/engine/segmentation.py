@@ -25,6 +25,7 @@ from pctx.engine.budget import STEPS, TimeBudget
 from pctx.engine.calibration import Calibration, CalibrationMetric
 from pctx.engine.losses import loss_of
 from pctx.engine.metrics import Scores, confusion_matrix
+from pctx.engine.optim import describe_groups
 from pctx.engine.ranks import gather_points, sync_norms
 from pctx.models.segmentor import Segmentor
 
@@ -98,7 +99,7 @@ class SegmentationModule(pl.LightningModule):
         self.model, self.criterion, self.labels = model, criterion, labels
         self.make_groups, self.make_optimizer, self.make_scheduler = groups, optimizer, scheduler
         self.seed, self.budget = seed, budget
-        self.total_steps = 1
+        self.total_steps, self.steps_before = 1, 0
         self.confusion = Confusion(len(labels))
         self.calibration = CalibrationMetric()
         self.val_loss = MeanMetric(nan_strategy="disable")
@@ -217,12 +218,13 @@ class SegmentationModule(pl.LightningModule):
         return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Remember the bad steps that came last."""
-        checkpoint["bad_steps"] = self.bad_steps
+        """Remember the steps of the schedule, and the bad ones that came last."""
+        checkpoint["total_steps"], checkpoint["bad_steps"] = self.total_steps, self.bad_steps
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Go on counting them."""
         self.bad_steps = checkpoint["bad_steps"]
+        self.steps_before = checkpoint.get("total_steps", 0)
 
     def transfer_batch_to_device(
         self, batch: Any, device: torch.device, dataloader_idx: int
@@ -233,10 +235,22 @@ class SegmentationModule(pl.LightningModule):
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """Make the optimiser over groups and the schedule over the trainer's steps."""
-        optimizer = self.make_optimizer(self.make_groups(self.model))
+        """Make the optimiser over groups and the schedule over the trainer's steps.
+
+        Raises:
+            ValueError: a resumed run has more steps than it had.
+        """
+        groups = self.make_groups(self.model)
+        for line in describe_groups(groups, self.model):
+            log.info("%s", line)
+        optimizer = self.make_optimizer(groups)
         steps = self.trainer.estimated_stepping_batches
         self.total_steps = STEPS if steps == float("inf") else int(steps)
+        if 0 < self.steps_before < self.total_steps:
+            raise ValueError(
+                f"the run that is resumed has a learning rate for {self.steps_before} steps, and "
+                f"would have {self.total_steps}; leave data and batches as they were"
+            )
         scheduler = self.make_scheduler(optimizer, total_steps=self.total_steps)
         return {
             "optimizer": optimizer,

@@ -115,6 +115,9 @@ def test_a_finished_run_is_not_resumed_and_no_run_is_written_over(train, pctx, t
     code, _, err = pctx("train", "resume='a run=[1]'", "trainer.max_epochs=9")
     assert code == 2
     assert "its learning rate ends after 2 epochs" in err
+    code, _, err = pctx("train", "resume='a run=[1]'", "optim.lr=0.1")
+    assert code == 2
+    assert "with its own model and optimiser, so optim.lr cannot change; a new run" in err
     for path in ("model.pt", "metrics.csv"):
         assert (run / path).read_bytes() == before[run / path]
     for name in ("last.ckpt", "previous.ckpt"):
@@ -224,3 +227,6 @@ def test_a_run_ends_with_its_time_and_has_a_model_of_its_end(pctx, tmp_path):
     code, _, err = pctx("train", *TOY, "trainer.max_time=soon")
     assert code == 2
     assert "trainer.max_time=soon is not days:hours:minutes:seconds" in err
+    code, _, err = pctx("train", *TOY, "threads=-1")
+    assert code == 2
+    assert "threads must be a whole number from 1 on, found -1" in err

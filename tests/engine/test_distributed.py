@@ -2,23 +2,31 @@
 
 import csv
 import os
+import runpy
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from lightning_fabric.strategies.launchers.subprocess_script import _hydra_subprocess_cmd
 
+import pctx.cli.train
 from pctx.checkpoint import load_checkpoint
+from pctx.cli.main import main
 from pctx.data.sampler import EpochSampler
-from pctx.engine.ranks import SyncedBatchNorm, gather_points, sync_norms
+from pctx.engine.metrics import Scores
+from pctx.engine.ranks import SyncedBatchNorm, gather_points, own_processes, sync_norms
 from pctx.geometry.points import PointBatch
 from pctx.nn.mlp import BatchNorm
 from tests.engine.children import end, start
-from tests.toy import ARGUMENTS
+from tests.toy import ARGUMENTS, LABELS
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 TOY = [
     "data.dataset.sensors=[vlp16]",
     "data.num_workers=0",
@@ -76,7 +84,7 @@ def test_two_processes_are_one(tmp_path):
 
 @pytest.mark.slow
 def test_odd_splits_do_not_hang_where_lightning_starts_the_others(tmp_path):
-    command = [sys.executable, "-m", "pctx.cli.main", "train", *TOY]
+    command = [sys.executable, str(CHECKOUT / "tools" / "train.py"), *TOY]
     command += [
         f"data.dataset.cache={tmp_path / 'scans'}",
         "data.dataset.num_train=3",
@@ -92,6 +100,60 @@ def test_odd_splits_do_not_hang_where_lightning_starts_the_others(tmp_path):
     assert (tmp_path / "two" / "model.pt").is_file()
     state = torch.load(tmp_path / "two" / "checkpoints" / "last.ckpt", weights_only=True)
     assert state["global_step"] == 4
+
+
+@pytest.fixture
+def commands(tmp_path, monkeypatch):
+    """What Lightning would start beside each training, where none is done."""
+    found = []
+
+    def fit(config, run):
+        found.append(_hydra_subprocess_cmd(1)[0])
+        return Scores(confusion=np.zeros((3, 4), dtype=np.int64), labels=LABELS)
+
+    monkeypatch.setattr(pctx.cli.train, "fit", fit)
+    monkeypatch.chdir(tmp_path)
+    return found
+
+
+@pytest.mark.parametrize("words", [["tools/train.py"], ["pctx", "train"]])
+def test_other_processes_are_started_by_the_words_of_the_first(words, commands, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [*words, "seed=1", "name=x", "hydra.run.dir=run"])
+    with pytest.raises(SystemExit):
+        main() if words[0] == "pctx" else runpy.run_path(
+            str(CHECKOUT / words[0]), run_name="__main__"
+        )
+    (command,) = commands
+    place = command.index("seed=1")
+    assert command[place : place + 2] == ["seed=1", "name=x"]
+    assert command[place - len(words[1:]) : place] == words[1:]
+    assert command.count("train") == len(words[1:])
+
+
+def test_other_processes_of_a_sweep_train_one_run_of_it_in_its_folder(commands, monkeypatch):
+    sweep = ["pctx", "train", "-m", "seed=1,2", "name=x", "hydra.sweep.dir=sweep"]
+    monkeypatch.setattr(sys, "argv", sweep)
+    with pytest.raises(SystemExit):
+        main()
+    for number, command in enumerate(commands):
+        assert "-m" not in command[command.index("train") :]
+        assert f"seed={number + 1}" in command
+        (folder,) = (word for word in command if word.startswith("hydra.run.dir="))
+        assert folder.endswith(f'sweep/{number}"')
+    assert len(commands) == 2
+
+
+def test_a_run_of_a_sweep_leaves_no_trace_of_its_processes(monkeypatch):
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setenv("MASTER_PORT", "1")
+    before = dict(os.environ)
+    with own_processes():
+        os.environ.update(LOCAL_RANK="0", NODE_RANK="0", WORLD_SIZE="2")
+    assert dict(os.environ) == before
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with own_processes():
+        os.environ.update(WORLD_SIZE="2")
+    assert os.environ.pop("WORLD_SIZE") == "2"
 
 
 def sampler(share, samples=7, size=4):

@@ -13,7 +13,7 @@ from pctx.cli.config import compose, config_folder
 from pctx.cli.train import _group_options
 from pctx.engine import schedules
 from pctx.engine.muon import Muon, orthogonal
-from pctx.engine.optim import depths_from_head, parameter_groups
+from pctx.engine.optim import depths_from_head, describe_groups, parameter_groups
 from pctx.models.factory import create_model, list_models
 from tests.models.clouds import random_batch
 
@@ -377,3 +377,17 @@ def test_a_stopped_muon_goes_on_the_same():
     again.load_state_dict(optimizer.state_dict())
     run(weights, again, grads[3:])
     assert all(torch.equal(a, b) for a, b in zip(whole, weights, strict=True))
+
+
+def test_a_line_says_for_each_rate_which_weights_have_it():
+    model = model_of()
+    options = {"weight_decay": 0.1, "lr": 1.0, "lr_factors": {"blocks": 0.1}}
+    lines = describe_groups(parameter_groups(model, **options), model)
+    count = {(".blocks." in name, p.ndim > 1): 0 for name, p in model.named_parameters()}
+    for name, p in model.named_parameters():
+        count[".blocks." in name, p.ndim > 1] += p.numel()
+    groups = [("1, decay 0.1", False, True), ("1, decay 0", False, False)]
+    groups += [("0.1, decay 0.1", True, True), ("0.1, decay 0", True, False)]
+    for line, (rate, *key) in zip(lines, groups, strict=True):
+        assert line.startswith(f"lr {rate}: {count[tuple(key)]:,} weights, from backbone.")
+    assert lines[1].endswith(" to head.bias")
