@@ -25,6 +25,27 @@ def test_the_table_and_the_row_have_times_and_scores_of_every_way(pctx, tmp_path
         assert 0 <= float(found[f"{way}_miou"]) <= 100
 
 
+def test_files_have_rows_of_their_own_and_one_together(pctx, tmp_path):
+    toy_checkpoint().save(tmp_path / "model.pt")
+    for name, n in (("one.npz", 300), ("two.npz", 200)):
+        write(tmp_path / name, toy_cloud(n))
+    keys = ("model=model.pt", "file=[one.npz,two.npz]", "repeats=1", "csv=rows.csv")
+    code, out, _ = pctx("benchmark", "predict", *keys)
+    assert code == 0
+    assert [name for name in ("one.npz", "two.npz", "together") if name in out] == [
+        "one.npz",
+        "two.npz",
+        "together",
+    ]
+    assert " 500 " in out
+    with (tmp_path / "rows.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [(row["file"], row["points"]) for row in rows] == [
+        ("one.npz", "300"),
+        ("two.npz", "200"),
+    ]
+
+
 def test_a_model_and_a_file_are_needed(pctx):
     code, _, err = pctx("benchmark", "predict", "file=scan.npz")
     assert code == 2
