@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pctx.cli.attention import Question, attention_scenes
@@ -26,6 +27,8 @@ LOOKED_INTO = ("attention",)
 PREDICTED = ("prediction", "error", "confidence", "entropy", "margin", "variance", "features")
 """What --color takes from a prediction."""
 
+_FIELDS = MappingProxyType({"rgb": "color", "intensity": "intensity"})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
@@ -40,6 +43,7 @@ class Order:
         question: what the attention layer asks.
         views: forward passes a tile.
         limit: points of a file that are read, where all of them are not needed.
+        every_field: whether more than the colors asked for may be shown, as in a window.
     """
 
     colors: tuple[str, ...]
@@ -50,15 +54,16 @@ class Order:
     question: Question
     views: int
     limit: int
+    every_field: bool
 
     @cached_property
     def predictor(self) -> Predictor | None:
         """The model, read once; None where nothing predicted is asked for."""
-        from pctx.inference.predictor import Predictor
-
         inside = (*STRUCTURES, *LOOKED_INTO)
         if self.model is None or (self.colors and set(self.colors) <= set(inside)):
             return None
+        from pctx.inference.predictor import Predictor  # it is slow to load
+
         return Predictor(self.model, views=self.views, features="features" in self.colors)
 
     def album(self, inputs: list[Path], failures: list[str]) -> Album:
@@ -93,7 +98,10 @@ class Order:
         from pctx.vis.exhibit import make_exhibit
 
         whole = self.model is not None or self.predicted is not None
-        preview = read_preview(file, 2**62 if whole else self.limit)
+        needed = [_FIELDS[color] for color in self.colors if color in _FIELDS]
+        preview = read_preview(
+            file, 2**62 if whole else self.limit, None if self.every_field else needed
+        )
         cloud, labels = preview.cloud, self.labels
         prediction: Prediction | None = None
         if self.predictor is not None:

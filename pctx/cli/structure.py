@@ -53,8 +53,6 @@ def read_flags(color: str, flags: Mapping[str, str | int | float | None]) -> Str
     Raises:
         UsageError: a value cannot be used, or says nothing about what is shown.
     """
-    from pctx.geometry.curves import parse_curve
-
     kind = str(flags["--windows"] or "serial") if color == "window" else None
     if kind is not None and kind not in WINDOW_SIZES:
         raise UsageError(f"--windows must be one of {', '.join(WINDOW_SIZES)}; found {kind!r}")
@@ -71,11 +69,7 @@ def read_flags(color: str, flags: Mapping[str, str | int | float | None]) -> Str
         value = flags[flag]
         if value is not None and not 0 < float(value) < float("inf"):
             raise UsageError(f"{flag} must be a number above 0, found {value}")
-    curve = str(flags["--curve"] or "z")
-    try:
-        parse_curve(curve)
-    except ValueError as error:
-        raise UsageError(f"--curve: {error}") from error
+    curve = "z" if flags["--curve"] is None else _checked_curve(str(flags["--curve"]))
     grid, size = flags["--grid"], flags["--window-size"]
     return Structure(
         grid=None if grid is None else float(grid),
@@ -83,6 +77,16 @@ def read_flags(color: str, flags: Mapping[str, str | int | float | None]) -> Str
         windows=kind,
         window_size=int(size or WINDOW_SIZES[kind or "serial"]),
     )
+
+
+def _checked_curve(name: str) -> str:
+    from pctx.geometry.curves import parse_curve  # it loads torch
+
+    try:
+        parse_curve(name)
+    except ValueError as error:
+        raise UsageError(f"--curve: {error}") from error
+    return name
 
 
 def structure_scenes(asked: Structure) -> Callable[[PointCloud, str], list[Scene]]:

@@ -13,9 +13,10 @@ import typer
 
 from pctx.cli.attention import read_question
 from pctx.cli.config import UsageError
-from pctx.cli.exhibits import LOOKED_INTO, Order, check_colors, read_labels, scenes_of
+from pctx.cli.exhibits import Order, read_labels, scenes_of
 from pctx.cli.predict_jobs import named
 from pctx.cli.structure import STRUCTURES, Structure, read_flags
+from pctx.cli.view_flags import check_flags, check_names, check_outputs, read_size
 
 if TYPE_CHECKING:
     from pctx.vis.exhibit import Album
@@ -49,7 +50,6 @@ LIMIT = 4_000_000
 """Points of a file that are read for a window or a page."""
 
 _PICTURE_LIMIT = 2_000_000  # what a picture of 1600 x 1200 pixels can show
-_GROUNDS = ("dark", "light")
 _PANEL = "Order and windows, without a model"
 _INSIDE = "Looking inside a model, with --color attention"
 
@@ -171,9 +171,9 @@ def view(
     ] = None,
 ) -> None:
     """Show point clouds: in an Open3D window, or with --render or --html without a display."""
-    width_height = None if size is None else _size(size)
+    width_height = None if size is None else read_size(size)
     colors = tuple(part.strip() for part in color.split(",")) if color is not None else ()
-    _check_names(colors, perspective, ground, model, predicted)
+    check_names(colors, perspective, ground, model, predicted)
     flags = {"--grid": grid, "--curve": curve, "--windows": windows, "--window-size": window_size}
     inside = {
         "--map": what,
@@ -182,8 +182,8 @@ def view(
         "--head": head,
         "--class": class_name,
     }
-    _check_flags(colors, model, flags, inside)
-    _check_outputs(picture, html, overwrite)
+    check_flags(colors, model, flags, inside)
+    check_outputs(picture, html, overwrite)
     order = Order(
         colors=colors,
         model=model,
@@ -193,6 +193,7 @@ def view(
         question=read_question(inside),
         views=views,
         limit=LIMIT if picture is None or html is not None else _PICTURE_LIMIT,
+        every_field=picture is None if html is None else not colors,
     )
     failures: list[str] = []
     album = order.album(files, failures)
@@ -211,67 +212,6 @@ def view(
         sys.stderr.write(f"pctx: {failure}\n")
     if failures:
         raise typer.Exit(1)
-
-
-def _size(text: str) -> tuple[int, int]:
-    from pctx.vis.figure import LARGEST_SIZE, SMALLEST_SIZE
-
-    parts = text.lower().split("x")
-    if len(parts) != 2 or not all(part.isdecimal() for part in parts):
-        raise UsageError(f"--size takes WIDTHxHEIGHT, such as 1600x1200; found {text!r}")
-    size = int(parts[0]), int(parts[1])
-    if not SMALLEST_SIZE <= min(size) <= max(size) <= LARGEST_SIZE:
-        raise UsageError(
-            f"--size takes {SMALLEST_SIZE} to {LARGEST_SIZE} pixels a side; found {text!r}"
-        )
-    return size
-
-
-def _check_names(
-    colors: tuple[str, ...],
-    perspective: str,
-    ground: str,
-    model: Path | None,
-    predicted: Path | None,
-) -> None:
-    from pctx.vis.camera import VIEWS
-    from pctx.vis.fields import COLORS
-
-    check_colors(colors, model, predicted, (*COLORS, *STRUCTURES, *LOOKED_INTO))
-    if model is not None and predicted is not None:
-        raise UsageError("--model and --predicted both say what is predicted; leave one out")
-    if perspective not in VIEWS:
-        raise UsageError(f"--from must be one of {', '.join(VIEWS)}; found {perspective!r}")
-    if ground not in _GROUNDS:
-        raise UsageError(f"--background must be one of {', '.join(_GROUNDS)}; found {ground!r}")
-
-
-def _check_flags(
-    colors: tuple[str, ...],
-    model: Path | None,
-    flags: Mapping[str, str | int | float | None],
-    inside: Mapping[str, str | int | float | None],
-) -> None:
-    """Refuse flags that say nothing about what is shown."""
-    for flag, value in inside.items():
-        if value is not None and not set(colors) & set(LOOKED_INTO):
-            raise UsageError(f"{flag} goes with --color attention only; leave it out")
-    for flag, value in flags.items():
-        if value is not None and not set(colors) & set(STRUCTURES):
-            raise UsageError(f"{flag} goes with --color order or window only; leave it out")
-        if value is not None and model is not None:
-            raise UsageError(f"{flag} is the model's own; leave out {flag} or --model")
-
-
-def _check_outputs(picture: Path | None, html: Path | None, overwrite: bool) -> None:
-    """Find out before anything is read whether the files can be written."""
-    from pctx.vis.turn import MOVING, check_moving
-
-    for path in (picture, html):
-        if path is not None and path.exists() and not overwrite:
-            raise FileExistsError(f"{path}: exists already; --overwrite replaces it")
-    if picture is not None and picture.suffix.lower() in MOVING:
-        check_moving(picture)
 
 
 def _structures(

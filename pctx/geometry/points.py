@@ -1,20 +1,22 @@
 """PointCloud, one scan in numpy, and PointBatch, packed clouds in torch.
 
-n points, b clouds, c channels.
+torch takes seconds to load, and a cloud does without: a batch imports it. n points, b clouds, c
+channels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
-from pctx.geometry.checks import check_grid_coord, check_offsets
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 FLOAT32_SAFE_EXTENT = 4096.0
 """Metres from the origin within which float32 holds a quarter of a millimetre."""
@@ -134,6 +136,10 @@ class PointBatch:
     label: Int[Tensor, "n"] | None = None
 
     def __post_init__(self) -> None:
+        import torch
+
+        from pctx.geometry.checks import check_grid_coord, check_offsets
+
         n = len(self.feat)
         for name in ("coord", "grid_coord", "feat"):
             if getattr(self, name).ndim != 2:
@@ -182,8 +188,18 @@ def all_finite(values: np.ndarray) -> bool:
         return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
 
 
-def pack(batches: Sequence[PointBatch]) -> PointBatch:
-    """Put batches one after another into one. Labels are kept where every batch has them."""
+def pack(
+    batches: Sequence[PointBatch],
+    empty: Callable[[Sequence[int], torch.dtype], Tensor] | None = None,
+) -> PointBatch:
+    """Put batches one after another into one. Labels are kept where every batch has them.
+
+    Args:
+        batches: at least one.
+        empty: gives the tensors that are filled, by size and type; None lets torch do so.
+    """
+    import torch
+
     if not batches:
         raise ValueError("pack() needs at least one PointBatch")
     starts = accumulate((len(b) for b in batches), initial=0)
@@ -192,10 +208,17 @@ def pack(batches: Sequence[PointBatch]) -> PointBatch:
         [first, *(b.offsets[1:] + start for b, start in zip(batches, starts, strict=False))]
     )
     labels = [b.label for b in batches if b.label is not None]
+
+    def join(parts: list[Tensor]) -> Tensor:
+        if empty is None:
+            return torch.cat(parts)
+        size = (int(offsets[-1]), *parts[0].shape[1:])
+        return torch.cat(parts, out=empty(size, parts[0].dtype))
+
     return PointBatch(
-        coord=torch.cat([b.coord for b in batches]),
-        grid_coord=torch.cat([b.grid_coord for b in batches]),
-        feat=torch.cat([b.feat for b in batches]),
+        coord=join([b.coord for b in batches]),
+        grid_coord=join([b.grid_coord for b in batches]),
+        feat=join([b.feat for b in batches]),
         offsets=offsets,
-        label=torch.cat(labels) if len(labels) == len(batches) else None,
+        label=join(labels) if len(labels) == len(batches) else None,
     )

@@ -40,7 +40,7 @@ T = TypeVar("T")
 WRONG = "wrong"
 """The legend's word for points whose class was missed."""
 
-LAS_FIELDS = frozenset(("number_of_returns", "point_source_id", "return_number"))
+LAS_FIELDS = frozenset(("number_of_returns", "return_number"))
 """Columns by which a LAS file is known; its classes have names without a card."""
 
 

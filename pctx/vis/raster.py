@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pctx.vis.camera import Camera, distinct
+from pctx.vis.camera import SAMPLE, Camera, distinct
 from pctx.vis.palette import RGB
 
 SUPERSAMPLE = 2
@@ -77,13 +77,16 @@ def spacing(coord: np.ndarray) -> np.ndarray:
     n = len(coord)
     if n == 0:
         return np.zeros(0, np.float32)
-    low = coord.min(axis=0)
-    span = float(np.ptp(np.percentile(coord, (2.5, 97.5), axis=0), axis=0).max())
+    low = np.array([coord[:, axis].min() for axis in range(3)])
+    sample = coord[:: max(1, n // SAMPLE)]
+    span = float(np.ptp(np.percentile(sample, (2.5, 97.5), axis=0), axis=0).max())
     edge = max(span, 1e-6) * min(1.0, 2.5 / np.sqrt(n))
     distance, left = np.full(n, np.inf, np.float32), np.arange(n)
     for _ in range(_SIZES):
-        cell = np.floor((coord[left] - low) / edge).astype(np.int64)
-        key = (cell[:, 0] << 42) + (cell[:, 1] << 21) + cell[:, 2]
+        part = coord if len(left) == n else coord[left]
+        key = np.zeros(len(left), np.int64)
+        for axis in range(3):
+            key = (key << 21) + ((part[:, axis] - low[axis]) / np.float32(edge)).astype(np.int64)
         _, voxel, count = np.unique(key, return_inverse=True, return_counts=True)
         count = count[voxel.reshape(-1)]
         distance[left] = edge / np.sqrt(count)
@@ -107,7 +110,7 @@ def _blocks(picture: np.ndarray) -> np.ndarray:
 def _visible(
     coord: np.ndarray, camera: Camera, w: int, h: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Give pixel (row * w + column), depth and number of the points in the frame, far to near."""
+    """Give pixel (row * w + column), depth and number of the points in the frame."""
     right, up, depth = camera.project(coord)
     half = h / 2
     with np.errstate(invalid="ignore"):
@@ -116,7 +119,6 @@ def _visible(
             (depth > 0.02 * camera.reach) & (column >= 0) & (column < w) & (row >= 0) & (row < h)
         )
     point = np.flatnonzero(inside)
-    point = point[np.argsort(-depth[point], kind="stable")]
     pixel = row[point].astype(np.int64) * w + column[point].astype(np.int64)
     return pixel, depth[point], point
 
@@ -132,32 +134,26 @@ def _splat(pixel: np.ndarray, depth: np.ndarray, radius: np.ndarray, w: int, h: 
     # Positive floats order as their bits do, so one comparison is of depth, then of place.
     key = depth.astype(np.float32).view(np.uint32).astype(np.uint64) << np.uint64(32)
     key |= np.arange(len(key), dtype=np.uint64)
-    buffer = np.full(h * w, _EMPTY)
-    row, column = pixel // w, pixel % w
     largest = int(radius.max()) if len(radius) else 0
+    wide = w + 2 * largest  # with room for discs that reach over the edge
+    buffer = np.full((h + 2 * largest) * wide, _EMPTY)
+    middle = (pixel // w + largest) * wide + pixel % w + largest
     reach = np.arange(-largest, largest + 1)
     dy, dx = (grid.reshape(-1) for grid in np.meshgrid(reach, reach, indexing="ij"))
     square = dx * dx + dy * dy
     limit = (radius + 0.5) ** 2  # places are whole pixels
-    part = np.arange(len(key))
     last = -1
     for i in np.argsort(square, kind="stable"):
         if square[i] != last:
             last = square[i]
-            part = part[limit[part] >= last]
-            if len(part) == 0:
+            part = limit >= last
+            if not part.all():
+                limit, middle, key = limit[part], middle[part], key[part]
+            if len(key) == 0:
                 break
-            r, c, k = row[part], column[part], key[part]
-        y, x = r + dy[i], c + dx[i]
-        inside = (x >= 0) & (x < w) & (y >= 0) & (y < h)
-        target = y * w + x
-        if not inside.all():
-            target, k_in = target[inside], k[inside]
-        else:
-            k_in = k
-        nearer = k_in < buffer[target]
-        # Points come far to near, and of equal targets the last is kept: the nearest.
-        buffer[target[nearer]] = k_in[nearer]
+        np.minimum.at(buffer, middle + (dy[i] * wide + dx[i]), key)
+    buffer = buffer.reshape(h + 2 * largest, wide)
+    buffer = buffer[largest : largest + h, largest : largest + w].reshape(-1)
     return buffer
 
 

@@ -234,8 +234,9 @@ def test_moving_pictures_and_light_grounds_are_drawn(pctx, scan, tmp_path):
 
 
 def test_a_picture_asks_nothing_of_a_graphics_driver(scan, tmp_path):
-    """No display, no EGL, and libraries of OpenGL that are broken."""
-    (tmp_path / "open3d.py").write_text("import os; os.abort()")
+    """No display, no EGL, and libraries of OpenGL that are broken; nor of torch, slow to load."""
+    for library in ("open3d", "torch"):
+        (tmp_path / f"{library}.py").write_text("import os; os.abort()")
     environment = {
         **{name: value for name, value in os.environ.items() if "DISPLAY" not in name},
         "PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path)),

@@ -46,3 +46,25 @@ def test_a_file_without_points_has_a_preview(tmp_path):
     write(tmp_path / "none.laz", PointCloud(coord=np.zeros((0, 3), np.float32)))
     assert len(las.read_las_sample(tmp_path / "none.laz", 5)) == 0
     assert len(read_preview(tmp_path / "none.laz", 5).cloud) == 0
+
+
+@pytest.mark.parametrize("fields", [(), ("intensity",), ("color",), ("color", "intensity")])
+def test_a_preview_of_some_fields_is_that_of_all_without_the_rest(tmp_path, fields):
+    n, rng = 70_001, np.random.default_rng(0)
+    cloud = PointCloud.from_xyz(
+        rng.uniform(0, 80, (n, 3)).round(2),
+        label=np.arange(n) % 7,
+        intensity=rng.integers(0, 1000, n).astype(np.float32),
+        color=rng.integers(0, 256, (n, 3)).astype(np.uint8),
+        extra={"height_above": rng.random(n).astype(np.float32)},
+    )
+    write(tmp_path / "scan.laz", cloud)
+    every, some = (read_preview(tmp_path / "scan.laz", 9_000, f).cloud for f in (None, fields))
+    assert (some.xyz == every.xyz).all()
+    assert (some.label == every.label).all()
+    assert set(some.extra) == {"return_number", "number_of_returns", "height_above"}
+    assert all((some.extra[name] == every.extra[name]).all() for name in some.extra)
+    for name in ("color", "intensity"):
+        column = getattr(some, name)
+        assert (column is not None) == (name in fields)
+        assert column is None or (column == getattr(every, name)).all()

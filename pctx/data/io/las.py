@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -38,6 +39,10 @@ BLOCK = 1_000_000
 MAX_DECODERS = 4
 """Processes that decompress one file."""
 
+_ALWAYS = ("classification", "return_number", "number_of_returns")
+_COLUMNS = MappingProxyType({"color": ("red", "green", "blue"), "intensity": ("intensity",)})
+"""Columns of a sample that every one has, and by the field that is asked for."""
+
 
 def read_las(path: Path) -> PointCloud:
     """Read every field of every point.
@@ -61,15 +66,22 @@ def read_las(path: Path) -> PointCloud:
     return cloud
 
 
-def read_las_sample(path: Path, step: int) -> PointCloud:
+def read_las_sample(path: Path, step: int, fields: Collection[str] | None = None) -> PointCloud:
     """Read every `step`-th point, the first included, in the memory that these take.
 
-    LAZ is decompressed by several processes, each a part: about 3 million points a second and core.
+    LAZ is decompressed by several processes, each a part: about 3 million points a second and core,
+    and half as many more where points are in layers and only some are asked for.
+
+    Args:
+        path: the file.
+        step: at least 1.
+        fields: which of color and intensity are wanted, beside what every sample has: positions,
+            returns, label and extra fields; None reads all that there is.
 
     Raises:
         ReadError: as `read_las` does.
     """
-    with open_las_file(path) as (file, num_points, blocks):
+    with open_las_file(path, fields) as (file, num_points, blocks):
         workers = min(os.cpu_count() or 1, MAX_DECODERS) if file.compressed else 1
         share = max(1, -(-num_points // (workers * step))) * step
         size = max(1, BLOCK // step)
@@ -80,17 +92,18 @@ def read_las_sample(path: Path, step: int) -> PointCloud:
 
         with ThreadPoolExecutor(workers) as pool:
             parts = list(pool.map(part, range(0, num_points, share)))
-    return _cloud(path, replace(file, points=np.concatenate([file.points, *parts])))
+    only = None if fields is None else {*_ALWAYS, *(n for f in fields for n in _COLUMNS[f])}
+    return _cloud(path, replace(file, points=np.concatenate([file.points, *parts])), only)
 
 
-def _cloud(path: Path, file: LasFile) -> PointCloud:
+def _cloud(path: Path, file: LasFile, only: Collection[str] | None = None) -> PointCloud:
     scales, offsets = file.scales_and_offsets
     if len(file.points) and not (np.isfinite([*scales, *offsets]).all() and scales.all()):
         raise ReadError(
             f"{path}: its header scales points by {scales.tolist()} and moves them by "
             f"{offsets.tolist()}: it is corrupt"
         )
-    return cloud_from_columns(las_points.columns(file), las_points.positions(file))
+    return cloud_from_columns(las_points.columns(file, only), las_points.positions(file))
 
 
 def write_las(path: Path, labelled: Labelled) -> None:

@@ -6,7 +6,7 @@ n points of r bytes. Field offsets are those of the public header block, LAS 1.4
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -146,8 +146,15 @@ class Blocks(Protocol):
 
 
 @contextmanager
-def open_las_file(path: Path) -> Iterator[tuple[LasFile, int, Blocks]]:
+def open_las_file(
+    path: Path, fields: Collection[str] | None = None
+) -> Iterator[tuple[LasFile, int, Blocks]]:
     """Take a LAS 1.0 to 1.4 file apart, compressed or not, but for its points.
+
+    Args:
+        path: the file.
+        fields: what need not be read is left out where that is faster, see `laz.layers_of`; None
+            reads every byte.
 
     Returns:
         The file with no points (0, r), their number, and what reads them while the file is open.
@@ -162,7 +169,7 @@ def open_las_file(path: Path) -> Iterator[tuple[LasFile, int, Blocks]]:
         length = struct.unpack_from("<H", file.header, _RECORD_LENGTH)[0]
         file = replace(file, points=np.zeros((0, length), np.uint8))
         if file.compressed:
-            file, blocks = _compressed(path, stream, file, num_points, length)
+            file, blocks = _compressed(path, stream, file, num_points, length, fields)
         else:
             file, blocks = _plain(path, stream, file, num_points, length)
         stream.seek(file.tail_start)
@@ -268,12 +275,19 @@ def _num_points(head: bytes) -> int:
 
 
 def _compressed(
-    path: Path, stream: BinaryIO, file: LasFile, num_points: int, length: int
+    path: Path,
+    stream: BinaryIO,
+    file: LasFile,
+    num_points: int,
+    length: int,
+    fields: Collection[str] | None,
 ) -> tuple[LasFile, Blocks]:
     record = next((r for r in file.records if r.record_id == _LASZIP_RECORD), None)
     if record is None:
         raise ReadError(f"{path}: its points are compressed, and the record that says how is lost")
     packed = laz.open_points(path, stream, record.data, num_points, length)
+    if fields is not None:
+        packed = replace(packed, encoded=replace(packed.encoded, layers=laz.layers_of(fields)))
     records = tuple(r.with_data(packed.encoded.data) if r is record else r for r in file.records)
     file = replace(file, records=records, tail_start=packed.end, chunks=packed.chunks)
     return file, packed.blocks

@@ -133,13 +133,17 @@ def keep_largest(file: LasFile, point: np.ndarray, names: Collection[str]) -> No
         largest[name] = np.maximum(largest[name], known[name].max())
 
 
-def columns(file: LasFile) -> dict[str, np.ndarray]:
+def columns(file: LasFile, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
     """Give every field but the position by name; what may lack is left out where it is all 0.
 
     The names are intensity, classification, red, green, blue, return_number, number_of_returns,
     scan_angle (degrees), point_source_id, gps_time (where the format has it), and, where
     any is not 0, colours, nir and the fields of `las_flags`; and those of the extra fields, with a
     number where they repeat one of these.
+
+    Args:
+        file: with its points.
+        only: names of the fields of its format that are given; None gives all. Extra fields are.
     """
     raw = _view(file)
     names = raw.dtype.names or ()
@@ -162,6 +166,8 @@ def columns(file: LasFile) -> dict[str, np.ndarray]:
     if "nir" in names and raw["nir"].any():
         found["nir"] = raw["nir"].copy()
     found |= flag_columns(raw)
+    if only is not None:
+        found = {name: column for name, column in found.items() if name in only}
     for field in extra_fields(file):
         found[distinct(field.name, set(found))] = extra_column(file, field)
     return found

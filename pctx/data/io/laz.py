@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import logging
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +85,20 @@ def laszip_data(point_format: int, extra_size: int, *, variable: bool) -> bytes:
 def has_variable_chunks(data: bytes) -> bool:
     """Whether a record of LASzip speaks of chunks of any size, as COPC has them."""
     return int(struct.unpack_from("<I", data, 12)[0]) == _VARIABLE
+
+
+def layers_of(fields: Collection[str]) -> int:
+    """Give the bits of the layers of positions, returns, classes and extra bytes, and of fields.
+
+    Args:
+        fields: names among color and intensity.
+    """
+    import lazrs
+
+    bits: int = lazrs.SELECTIVE_DECOMPRESS_Z | lazrs.SELECTIVE_DECOMPRESS_CLASSIFICATION
+    bits |= lazrs.SELECTIVE_DECOMPRESS_ALL_EXTRA_BYTES
+    bits |= lazrs.SELECTIVE_DECOMPRESS_RGB if "color" in fields else 0
+    return bits | (lazrs.SELECTIVE_DECOMPRESS_INTENSITY if "intensity" in fields else 0)
 
 
 def open_points(path: Path, stream: BinaryIO, data: bytes, num_points: int, length: int) -> Packed:

@@ -2,9 +2,9 @@
 
 It is run by its path, without pctx and NumPy, so that it starts in a hundredth of a second.
 Arguments: where lazrs is, the file or `-`, the byte at which the points begin, the first point that
-is wanted, how many to go through, the bytes of a point, and the step from one that is written to
-the next. The standard input holds the record of LASzip behind
-its size in 4 bytes, and in place of a file the compressed points.
+is wanted, how many to go through, the bytes of a point, the step from one that is written to the
+next, and the bits of the layers that are decompressed. The standard input holds the record of
+LASzip behind its size in 4 bytes, and in place of a file the compressed points.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PIECE = 1 << 20
 def main() -> int:
     """Write the points, or a line to the standard error that says what is wrong with them."""
     place, name, *numbers = sys.argv[1:]
-    start, first, count, length, step = map(int, numbers)
+    start, first, count, length, step, layers = map(int, numbers)
     sys.path.append(place)
     import lazrs  # type: ignore[import-not-found, unused-ignore]
 
@@ -28,7 +28,9 @@ def main() -> int:
     try:
         with io.BytesIO(source.read()) if name == "-" else open(name, "rb") as stream:  # noqa: PTH123
             stream.seek(start)
-            decompressor = lazrs.LasZipDecompressor(stream, data)
+            decompressor = lazrs.LasZipDecompressor(
+                stream, data, lazrs.DecompressionSelection(layers)
+            )
             if first:
                 decompressor.seek(first)
             at_a_time = max(_PIECE // length // step, 1) * step

@@ -21,6 +21,8 @@ from pctx.data.io.errors import ReadError
 _CHILD = Path(__file__).with_name("laz_child.py")
 _PIECE = 1 << 20
 """Bytes that are taken from it at a time."""
+ALL_LAYERS = 0xFFFFFFFF
+"""The bits of lazrs's `DecompressionSelection`, all set."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,6 +35,8 @@ class Encoded:
         start: the byte at which the points begin.
         data: the content of the record of LASzip.
         length: r.
+        layers: bits of those that are decompressed, of points in layers; the bytes of others are
+            of no meaning.
     """
 
     path: Path
@@ -40,6 +44,7 @@ class Encoded:
     start: int
     data: bytes
     length: int
+    layers: int = ALL_LAYERS
 
 
 def decode(
@@ -80,7 +85,7 @@ def _running(
     import lazrs
 
     name = str(encoded.path.absolute()) if encoded.body is None else "-"
-    numbers = map(str, (encoded.start, first, count, encoded.length, step))
+    numbers = map(str, (encoded.start, first, count, encoded.length, step, encoded.layers))
     # Isolated: the folder of the program holds names of the standard library's modules.
     program = [sys.executable, "-I", "-S", str(_CHILD), str(Path(lazrs.__file__).parents[1])]
     pipe = subprocess.PIPE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,10 +33,16 @@ class Preview:
         return f"every {_ordinal(self.step)} of {self.num_points:,} points"
 
 
-def read_preview(path: Path, limit: int) -> Preview:
+def read_preview(path: Path, limit: int, fields: Collection[str] | None = None) -> Preview:
     """Read a scan of at most `limit` points whole, and of a larger one every second, third, …
 
     LAS and LAZ take the memory of the selection alone.
+
+    Args:
+        path: the scan.
+        limit: points at most.
+        fields: which of color and intensity are wanted; None wants every column. A selection of
+            LAS and LAZ then lacks the rest but positions, returns, label and extra fields.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -43,7 +50,7 @@ def read_preview(path: Path, limit: int) -> Preview:
     """
     if path.is_file() and is_las(path) and (n := count_points(path)) > limit:
         step = -(-n // limit)
-        return Preview(cloud=read_las_sample(path, step), num_points=n, step=step)
+        return Preview(cloud=read_las_sample(path, step, fields), num_points=n, step=step)
     cloud = read(path)
     step = max(1, -(-len(cloud) // limit))
     chosen = cloud if step == 1 else cloud.select(slice(None, None, step))
