@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pctx.cli.config import UsageError, choose_backend, pick_device, run_composed, value_of
-from pctx.cli.feeding import make_dataset
+from pctx.cli.feeding import data_of, make_dataset
 
 if TYPE_CHECKING:
     from pctx.checkpoint import Checkpoint
@@ -39,14 +39,15 @@ pctx evaluate checkpoint=model.pt calibrate=true       (writes a model with a fi
 
 
 def evaluate(context: typer.Context) -> None:
-    """Score a model on labelled scans. [OVERRIDES] are Hydra's: key=value."""
+    """Score a model at every raw point of labelled scans: the split val, or another.
+
+    `pctx evaluate --cfg job` shows every key.
+    """
     training = _training_config(context.args)
 
     def task(config: Any, run: Path) -> Scores:
         if training is not None:
-            from omegaconf import OmegaConf
-
-            config.data = OmegaConf.load(training).data
+            config.data = data_of(training)
         return score(config, run)
 
     run_composed("evaluate", context.args, task)

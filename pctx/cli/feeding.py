@@ -40,6 +40,25 @@ def check_numbers(data: Any) -> None:
             raise UsageError(f"data.{name} must be a whole number from {least} on, found {value}")
 
 
+def data_of(file: Path) -> Any:
+    """Read what the configuration of a run says of its data.
+
+    Raises:
+        ValueError: the file is no such configuration.
+    """
+    import yaml
+    from omegaconf import OmegaConf
+
+    try:
+        data = OmegaConf.load(file).get("data")
+    except (yaml.YAMLError, UnicodeDecodeError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{file}: not the configuration of a run ({reason})") from error
+    if not OmegaConf.is_dict(data) or "dataset" not in data:
+        raise ValueError(f"{file}: not the configuration of a run (it has no data.dataset)")
+    return data
+
+
 def make_dataset(data: Any) -> ScanDataset:
     """Make the dataset of a configuration; it reads from `data.cache` what lies there.
 

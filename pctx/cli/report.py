@@ -96,12 +96,10 @@ def _look(
     config: Path, model: Path, split: str, limit: int, worst: int
 ) -> tuple[list[_Scored], list[Shot]]:
     """Score the scans of a split, and draw those that went worst."""
-    from omegaconf import OmegaConf
-
-    from pctx.cli.feeding import make_dataset
+    from pctx.cli.feeding import data_of, make_dataset
     from pctx.inference.predictor import Predictor
 
-    dataset = make_dataset(OmegaConf.load(config).data)
+    dataset = make_dataset(data_of(config))
     names = dataset.scans(split)
     chosen = names[:: max(1, -(-len(names) // limit))]
     predictor = Predictor(model)
@@ -186,7 +184,7 @@ def _texts(run: Path) -> dict[str, str]:
     for heading, name in (("Overrides", "overrides.yaml"), ("Configuration", "config.yaml")):
         path = run / ".hydra" / name
         if path.is_file():
-            texts[heading] = path.read_text(encoding="utf-8")
+            texts[heading] = path.read_text(encoding="utf-8", errors="replace")
     return texts
 
 

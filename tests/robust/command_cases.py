@@ -22,11 +22,37 @@ classes:
   - {name: house, color: [200, 0, 0], raw: [6]}
 ignore: [7, 8, 9, 10, 11, 12]
 """
+METRICS = """epoch,step,train/loss,val/miou,lr
+0,10,1.5,,0.001
+0,10,,0.25,
+1,20,0.9,,0.0005
+1,20,,0.5,
+"""
+RUN = """data:
+  root: in/scans
+  cache: null
+  dataset:
+    _target_: pctx.data.datasets.folder.FolderDataset
+    root: ${data.root}
+    card: null
+    splits: null
+"""
+SUBJECTS = {
+    "plan": {"points": 500, "voxels": 500, "sizes": "[500]"},
+    "forward": {"voxels": 300, "model": "ptv3_tiny", "backward": "false"},
+    "vector": {"voxels": 300, "channels": 8},
+    "conv": {"voxels": 300, "channels": "[8]"},
+    "models": {"voxels": 300, "models": "[ptv2_tiny]"},
+    "loader": {"points": 300, "workers": 1, "scans": 2},
+    "predict": {},
+}
+KEYS = ("threads", "device", "file", "csv", "nonsense", "backward", "model", "models", "repeats")
 COMMANDS = (
     *("info", "view", "predict", "evaluate", "check", "card"),
     *("convert", "export", "prepare", "train"),
+    *("report", "benchmark", "doctor", "demo"),
 )
-SLOW = {"train": 120, "export": 240, "evaluate": 60}
+SLOW = {"train": 120, "export": 240, "evaluate": 60, "report": 60}
 """Seconds of a processor for commands that do more than read and label a small file."""
 SECONDS = 30
 KINDS = tuple(kind for kind in FORMATS if kind != "e57")
@@ -58,7 +84,7 @@ def make(world, command, folder, rng):
     for name in ("in", "out"):
         (folder / name).mkdir(parents=True)
     arguments, outputs = _BUILDERS[command](world, folder, rng)
-    if rng.random() < 0.08:
+    if arguments and rng.random() < 0.08:
         arguments[rng.randrange(len(arguments))] = rng.choice((*NUMBERS, *NAMES))
     if rng.random() < 0.05:
         arguments.append(rng.choice(("--nonsense", "-q", "extra", *NUMBERS, *NAMES)))
@@ -241,7 +267,58 @@ def train(world, folder, rng):
     return [*dataset(world, folder, rng), *quick, *odd[1::2]], []
 
 
+def report(world, folder, rng):
+    """A folder of a run, with parts of it gone wrong or away."""
+    run = folder / "in/run"
+    (run / ".hydra").mkdir(parents=True)
+    model(world, folder, rng)
+    (folder / "in/model.pt").rename(run / "model.pt")
+    dataset(world, folder, rng)
+    parts = {"metrics.csv": METRICS, ".hydra/config.yaml": RUN, ".hydra/overrides.yaml": "- a=b\n"}
+    for name, text in parts.items():
+        data = text.encode()
+        (run / name).write_bytes(mutate(data, data, "text", rng) if rng.random() < 0.3 else data)
+    if rng.random() < 0.4:
+        (run / rng.choice(("model.pt", *parts))).unlink()
+    options = some(
+        rng,
+        ["--split", "train", "val", "nobody", ""],
+        ["--scans", "0", "1", *NUMBERS],
+        ["--worst", "0", "1", *NUMBERS],
+        ["--overwrite"],
+    )
+    return ["in/run", "-o", "out/a.html", *options], ["out/a.html"]
+
+
+def benchmark(world, folder, rng):
+    """A subject with few points, keys that are odd, a table that is another."""
+    subject = rng.choice((*SUBJECTS, *SUBJECTS, "x", ""))
+    told = [f"{key}={value}" for key, value in SUBJECTS.get(subject, {}).items()]
+    told += [f"file={scan(world, folder, rng)}", "repeats=1"]
+    told += [f"model={model(world, folder, rng)}"] if subject == "predict" else []
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        key = rng.choice((*KEYS, *KEYS, "grid_size"))
+        told.append(f"{key}={rng.choice((*NUMBERS, *NAMES))}")
+    if rng.random() < 0.2:
+        (folder / "in/a.csv").write_text("other,columns\n1,2\n")
+        told.append("csv=in/a.csv")
+    elif rng.random() < 0.2:
+        told.append("csv=out/a.csv")
+    return [subject, *told], []
+
+
+def doctor(world, folder, rng):
+    return [], []
+
+
+def demo(world, folder, rng):
+    """Places that cannot be used; others would take minutes."""
+    scan(world, folder, rng)
+    return ["--out", rng.choice(("in", "/dev/null", "/proc/none", "in/" + "x" * 300, "in\0"))], []
+
+
 _BUILDERS = {
     **{"info": info, "view": view, "predict": predict, "evaluate": evaluate, "check": check},
     **{"card": card, "convert": convert, "export": export, "prepare": prepare, "train": train},
+    **{"report": report, "benchmark": benchmark, "doctor": doctor, "demo": demo},
 }

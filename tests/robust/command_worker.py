@@ -1,23 +1,31 @@
 """A process that has loaded everything once, and runs each command in a fork under limits.
 
 It says `ready`; asked by a line of JSON (`arguments`, `folder`, `seconds`, `room`, and `largest`
-where writing shall fail, `kill`, a signal after some seconds) it answers by one: `code`, negative
-where a signal ended the command,
-`spent`, seconds of a processor, `out` and `err`, what the command said.
+where writing shall fail, `kill`, a signal after some seconds, `environment`, variables that are set
+or, with null, taken away, `user`, a number, `closed`, streams that are) it answers by one: `code`,
+negative where a signal ended the command, `spent`, seconds of a processor, `out` and `err`, what
+the command said.
 """
 
 import fcntl
+import gc
+import importlib
 import json
 import os
+import pkgutil
 import resource
+import select
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 SAID = 1 << 20
 """Bytes that a command may say before somebody listens."""
 PATIENCE = 12
 """A command that waits for this many times its limit hangs, whatever it does."""
+TYPICAL = (["info", "none"], ["check", "data=folder", "data.root=none"])
+"""Lines whose libraries are loaded beforehand."""
 
 
 def main():
@@ -32,46 +40,69 @@ def main():
 
 def load():
     """Import what commands import; not while measured, and once."""
-    import hydra  # noqa: F401
     import matplotlib.pyplot  # noqa: F401
     import pytorch_lightning  # noqa: F401
     import scipy.spatial  # noqa: F401
     import torch
+    import torch.utils.tensorboard
 
-    import pctx.cli.main
-    import pctx.convert
-    import pctx.engine.datamodule
-    import pctx.engine.segmentation
-    import pctx.inference.attention_maps
-    import pctx.inference.predictor
-    import pctx.vis.html
-    import pctx.vis.render  # noqa: F401
+    import pctx
 
     torch.set_num_threads(1)
+    for module in pkgutil.walk_packages(pctx.__path__, "pctx."):
+        with suppress(ImportError):  # of an extra that is not here
+            importlib.import_module(module.name)
+    for words in TYPICAL:
+        for name in imported_by(words):
+            with suppress(ImportError):
+                importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # what a fork looks through is copied
 
 
-def run(arguments, folder, seconds, room, largest=None, kill=None):
+def imported_by(words):
+    """Give the modules that a command loads beyond those that are here."""
+    read, write = os.pipe()
+    before = set(sys.modules)
+    if os.fork() == 0:
+        with suppress(BaseException):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            sys.argv = ["pctx", *words]
+            os.chdir("/")
+            sys.modules["pctx.cli.main"].main()
+        os.write(write, " ".join(name for name in sys.modules if name not in before).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as stream:
+        names = stream.read().split()
+    os.wait()
+    return names
+
+
+def run(arguments, folder, seconds, room, largest=None, kill=None, **around):
     pipes = [os.pipe() for _ in range(2)]
     for read, _ in pipes:
         fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, SAID)
     child = os.fork()
     if child == 0:
-        obey(arguments, Path(folder), seconds, room, largest, [write for _, write in pipes])
+        set_up(Path(folder), seconds, room, largest, [write for _, write in pipes])
+        surround(**around)
+        obey(arguments)
     for _, write in pipes:
         os.close(write)
+    ended = os.pidfd_open(child)
     begin = time.monotonic()
-    while True:
-        pid, status, used = os.wait4(child, os.WNOHANG)
-        if pid:
-            said = [heard(read) for read, _ in pipes]
-            code, spent = os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
-            return {"code": code, "spent": spent, "out": said[0], "err": said[1]}
-        if kill is not None and time.monotonic() - begin > kill[1]:
+    if kill is None or not select.select([ended], [], [], kill[1])[0]:
+        if kill is not None:
             os.kill(child, kill[0])
-            kill = None
-        if time.monotonic() - begin > seconds * PATIENCE:
+        left = begin + seconds * PATIENCE - time.monotonic()
+        if not select.select([ended], [], [], max(left, 0))[0]:
             os.kill(child, 9)
-        time.sleep(0.005)
+    os.close(ended)
+    _, status, used = os.wait4(child, 0)
+    said = [heard(read) for read, _ in pipes]
+    code, spent = os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+    return {"code": code, "spent": spent, "out": said[0], "err": said[1]}
 
 
 def heard(read):
@@ -81,8 +112,8 @@ def heard(read):
         return (stream.read() or b"").decode(errors="replace")
 
 
-def obey(arguments, folder, seconds, room, largest, writes):
-    """Run a command as a console does, and end the process."""
+def set_up(folder, seconds, room, largest, writes):
+    """Enter a folder, give away what is said, and take up the limits."""
     os.chdir(folder)
     for number, write in zip((1, 2), writes, strict=True):
         os.dup2(write, number)
@@ -93,9 +124,29 @@ def obey(arguments, folder, seconds, room, largest, writes):
     limit(resource.RLIMIT_CORE, 0)
     if largest is not None:
         limit(resource.RLIMIT_FSIZE, largest)
-    sys.stdout, sys.stderr = (
-        os.fdopen(number, "w", encoding="utf-8", errors="replace") for number in (1, 2)
+
+
+def surround(environment=None, user=None, closed=()):
+    """Become what another shell would have started."""
+    for name, value in (environment or {}).items():
+        os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+    encoding = os.environ.get("PYTHONIOENCODING", "utf-8")
+    for number in closed:
+        os.close(number)
+    # As Python does: no stream where there is none, and what a terminal cannot show is told of.
+    sys.stdout = None if 1 in closed else os.fdopen(1, "w", encoding=encoding)
+    sys.stderr = (
+        None if 2 in closed else os.fdopen(2, "w", encoding=encoding, errors="backslashreplace")
     )
+    sys.stdin = None if 0 in closed else os.fdopen(0, closefd=False)
+    if user is not None:
+        os.setgroups([])
+        os.setgid(user)
+        os.setuid(user)
+
+
+def obey(arguments):
+    """Run a command as a console does, and end the process."""
     sys.argv = ["pctx", *arguments]
     from pctx.cli.main import main as command
 
@@ -109,8 +160,9 @@ def obey(arguments, folder, seconds, room, largest, writes):
 
         traceback.print_exc()
         code = 70
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
     os._exit(code)
 
 

@@ -39,6 +39,7 @@ class Outcome:
     codes: Counter = field(default_factory=Counter)
     lost: list = field(default_factory=list)
     full: int = 0
+    twins: int = 0
     slowest: float = 0.0
 
 
@@ -56,10 +57,13 @@ class Worker:
         if self.process.stdout.readline() != b"ready\n":
             raise RuntimeError("the process that runs commands does not start; run it to see why")
 
-    def run(self, arguments, folder, seconds=60, room=4 * GIB, largest=None, kill=None):
-        """Run a command in a folder; give code, seconds, and what it said."""
+    def run(self, arguments, folder, seconds=60, room=4 * GIB, **more):
+        """Run a command in a folder; give code, seconds, and what it said.
+
+        More: `largest`, `kill`, `environment`, `user` and `closed`, as the worker takes them.
+        """
         asked = {"arguments": arguments, "folder": str(folder), "seconds": seconds, "room": room}
-        asked |= {"largest": largest, "kill": kill}
+        asked |= more
         self.process.stdin.write(json.dumps(asked).encode() + b"\n")
         self.process.stdin.flush()
         answer = json.loads(self.process.stdout.readline())
@@ -71,8 +75,8 @@ class Worker:
         self.process.stdout.close()
 
 
-def fuzz(command, cases, worker, world, *, seed=0, keep=None):
-    """Run `cases` lines of a command."""
+def fuzz(command, cases, worker, world, *, seed=0, keep=None, twins=0):
+    """Run `cases` lines of a command, and `twins` of them as processes of their own too."""
     outcome = Outcome(command)
     for index in range(cases):
         rng = random.Random(f"{seed}/{command}/{index}")
@@ -83,15 +87,42 @@ def fuzz(command, cases, worker, world, *, seed=0, keep=None):
             outcome.full += largest is not None
             before = state(folder / "in")
             room = GIB + 2 * sum(size for size, _ in before.values())
-            code, spent, _, err = worker.run(case.arguments, folder, case.seconds, room, largest)
+            answer = worker.run(case.arguments, folder, case.seconds, room, largest=largest)
+            code, spent, _, err = answer
             outcome.codes[code] += 1
             outcome.slowest = max(outcome.slowest, spent)
             wrong = judge(case, folder, code, err, before, largest)
+            if not wrong and largest is None and outcome.twins < twins:
+                outcome.twins += 1
+                wrong = twin(command, index, world, answer, seed=seed)
             if wrong:
                 outcome.lost.append(f"{command} {index}: {wrong}; {case.arguments}")
                 if keep is not None:
                     shutil.copytree(place, keep / f"{command}_{index}", dirs_exist_ok=True)
     return outcome
+
+
+def twin(command, index, world, answer, *, seed=0):
+    """Run a case as a process of its own; say in what it ends otherwise than a fork.
+
+    Forks of one process are a hundred times cheaper; this is what they stand for.
+    """
+    rng = random.Random(f"{seed}/{command}/{index}")
+    with tempfile.TemporaryDirectory(prefix="twin") as place:
+        folder = Path(place) / "here"
+        case = make(world, command, folder, rng)
+        ran = subprocess.run(
+            [sys.executable, "-c", "from pctx.cli.main import main; main()", *case.arguments],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=case.seconds * 12,
+        )
+    code, _, _, err = answer
+    sentences = [re.findall(r"^pctx: .*", text, re.M) for text in (err, ran.stderr.decode())]
+    if (code, sentences[0]) != (ran.returncode, sentences[1]):
+        return f"a fork ended with {code}, a process with {ran.returncode}: {sentences}"
+    return ""
 
 
 def judge(case, folder, code, err, before, largest):
@@ -139,6 +170,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--command", choices=COMMANDS, action="append")
+    parser.add_argument("--twins", type=int, default=2, help="true processes a command")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path)
     args = parser.parse_args()
@@ -149,7 +181,10 @@ def main():
     with tempfile.TemporaryDirectory() as models:
         world = World(models)
         for command in args.command or COMMANDS:
-            found = fuzz(command, args.cases, worker, world, seed=args.seed, keep=args.keep)
+            found = fuzz(
+                *(command, args.cases, worker, world),
+                **{"seed": args.seed, "keep": args.keep, "twins": args.twins},
+            )
             done, one, two = (found.codes[code] for code in (0, 1, 2))
             lost, slowest = len(found.lost), f"{found.slowest:.1f} s"
             print(
