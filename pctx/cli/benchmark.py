@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -18,14 +17,14 @@ from pctx.cli import (
     benchmark_predict,
     benchmark_vector,
 )
-from pctx.cli.config import pick_device
-from pctx.cli.records import FACTS, check_records, facts
+from pctx.cli.records import FACTS, facts
 from pctx.cli.subjects import (
+    SceneConfig,
+    begin,
     describe_keys,
     find_scene,
     mark,
     measuring,
-    parse_keys,
     print_table,
     short,
     write_row,
@@ -38,7 +37,7 @@ _SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000)
 
 
 @dataclass
-class PlanConfig:
+class PlanConfig(SceneConfig):
     """The keys of `pctx benchmark plan`, each with what it means."""
 
     points: int = field(default=1_000_000, metadata={"is": "voxels that are encoded and ordered"})
@@ -48,11 +47,6 @@ class PlanConfig:
         metadata={"is": "voxels of the plans whose growth is looked at"},
     )
     repeats: int = field(default=7, metadata={"is": "runs of each piece of work, at most"})
-    threads: int = field(default=1, metadata={"is": "of torch"})
-    device: str = field(default="cpu", metadata={"is": "cpu, cuda, auto"})
-    file: str | None = field(default=None, metadata={"is": "a scan; else a drive is simulated"})
-    grid_size: float = field(default=0.05, metadata={"is": "metres; the voxels of file"})
-    csv: str | None = field(default=None, metadata={"is": "a file to which the row is added"})
 
 
 EXAMPLES = """Examples:
@@ -131,10 +125,7 @@ def benchmark(context: typer.Context) -> None:
 )
 def plan(context: typer.Context) -> None:
     """Measure curve codes, orders and plans beside plainer ways; print a table and a csv row."""
-    config = parse_keys(PlanConfig, context.args)
-    if config.csv is not None:
-        check_records(Path(config.csv), columns())
-    config = replace(config, device=pick_device(config.device))
+    config = begin(PlanConfig, context.args, lambda _: columns())
     from pctx.inference.benchmark import measure_plan
 
     scene, most = find_scene(config.file, config.grid_size)

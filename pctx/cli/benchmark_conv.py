@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from pctx.cli.config import pick_device
-from pctx.cli.records import FACTS, check_records, facts
+from pctx.cli.records import FACTS, facts
 from pctx.cli.subjects import (
+    SceneConfig,
+    begin,
     find_scene,
     mark,
     measuring,
-    parse_keys,
     print_table,
     short,
     write_row,
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class ConvConfig:
+class ConvConfig(SceneConfig):
     """The keys of `pctx benchmark conv`, each with what it means."""
 
     voxels: int = field(default=60_000, metadata={"is": "of the scan that is convolved"})
@@ -35,11 +34,6 @@ class ConvConfig:
         metadata={"is": "read and written, for each convolution; [16,32,64,128,256,512]"},
     )
     repeats: int = field(default=7, metadata={"is": "runs of each piece of work, at most"})
-    threads: int = field(default=1, metadata={"is": "of torch"})
-    device: str = field(default="cpu", metadata={"is": "cpu, cuda, auto"})
-    file: str | None = field(default=None, metadata={"is": "a scan; else a drive is simulated"})
-    grid_size: float = field(default=0.05, metadata={"is": "metres; the voxels of file"})
-    csv: str | None = field(default=None, metadata={"is": "a file to which the row is added"})
 
 
 EXAMPLES = """Examples:
@@ -57,10 +51,7 @@ _SETTINGS = ("threads", "file", "grid_size", "voxels", "repeats")
 
 def conv(context: typer.Context) -> None:
     """Measure kernel maps and sparse convolutions beside spconv; print a table and a csv row."""
-    config = parse_keys(ConvConfig, context.args)
-    if config.csv is not None:
-        check_records(Path(config.csv), _columns(config))
-    config = replace(config, device=pick_device(config.device))
+    config = begin(ConvConfig, context.args, _columns)
     from pctx.inference.convolution import measure_convolutions
 
     scene, most = find_scene(config.file, config.grid_size)

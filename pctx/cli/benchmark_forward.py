@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from pctx.cli.config import pick_device
-from pctx.cli.records import FACTS, check_records, facts
+from pctx.cli.records import FACTS, facts
 from pctx.cli.subjects import (
+    SceneConfig,
+    begin,
     find_scene,
     mark,
     measuring,
-    parse_keys,
     print_table,
     short,
     write_row,
@@ -26,18 +25,13 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class ForwardConfig:
+class ForwardConfig(SceneConfig):
     """The keys of `pctx benchmark forward`, each with what it means."""
 
     model: str = field(default="ptv3_base", metadata={"is": "a PTv3 of `pctx.list_models()`"})
     voxels: int = field(default=20_000, metadata={"is": "of the scan that passes the model"})
     backward: bool = field(default=True, metadata={"is": "measures training too"})
     repeats: int = field(default=3, metadata={"is": "runs of each way, at most"})
-    threads: int = field(default=1, metadata={"is": "of torch; one: time of the process"})
-    device: str = field(default="cpu", metadata={"is": "cpu, cuda, auto"})
-    file: str | None = field(default=None, metadata={"is": "a scan; else a drive is simulated"})
-    grid_size: float = field(default=0.05, metadata={"is": "metres; the voxels of file"})
-    csv: str | None = field(default=None, metadata={"is": "a file to which the row is added"})
 
 
 EXAMPLES = """Examples:
@@ -67,10 +61,7 @@ _COLUMNS = (
 
 def forward(context: typer.Context) -> None:
     """Measure PTv3 beside its released code without flash attention; a table and a csv row."""
-    config = parse_keys(ForwardConfig, context.args)
-    if config.csv is not None:
-        check_records(Path(config.csv), _COLUMNS)
-    config = replace(config, device=pick_device(config.device))
+    config = begin(ForwardConfig, context.args, lambda _: _COLUMNS)
     from pctx.inference.forward import measure_forward
     from pctx.nn.spconv_engine import spconv_is_installed
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import typer
 
-from pctx.cli.config import UsageError, pick_device
-from pctx.cli.records import FACTS, add_record, check_records, facts
-from pctx.cli.subjects import find_scene, measuring, parse_keys, print_table, short
+from pctx.cli.config import UsageError
+from pctx.cli.records import FACTS, add_record, facts
+from pctx.cli.subjects import SceneConfig, begin, find_scene, measuring, print_table, short
 
 
 @dataclass
-class ModelsConfig:
+class ModelsConfig(SceneConfig):
     """The keys of `pctx benchmark models`, each with what it means."""
 
     models: list[str] = field(
@@ -21,11 +21,6 @@ class ModelsConfig:
     )
     voxels: int = field(default=60_000, metadata={"is": "of the scan that passes the models"})
     repeats: int = field(default=3, metadata={"is": "runs of each piece of work, at most"})
-    threads: int = field(default=1, metadata={"is": "of torch"})
-    device: str = field(default="cpu", metadata={"is": "cpu, cuda, auto"})
-    file: str | None = field(default=None, metadata={"is": "a scan; else a drive is simulated"})
-    grid_size: float = field(default=0.05, metadata={"is": "metres; the voxels of file"})
-    csv: str | None = field(default=None, metadata={"is": "a file to which rows are added"})
 
 
 EXAMPLES = """Examples:
@@ -41,10 +36,7 @@ _COLUMNS = (*FACTS, *_SETTINGS, "model", "parameters", "plan_ms", "forward_ms", 
 
 def models(context: typer.Context) -> None:
     """Measure parameters, plan, forward pass and memory of models; print a table and csv rows."""
-    config = parse_keys(ModelsConfig, context.args)
-    if config.csv is not None:
-        check_records(Path(config.csv), _COLUMNS)
-    config = replace(config, device=pick_device(config.device))
+    config = begin(ModelsConfig, context.args, lambda _: _COLUMNS)
     from pctx.inference.model_costs import measure_models
     from pctx.models.factory import list_models
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from pctx.cli.config import pick_device
-from pctx.cli.records import FACTS, check_records, facts
+from pctx.cli.records import FACTS, facts
 from pctx.cli.subjects import (
+    SceneConfig,
+    begin,
     find_scene,
     mark,
     measuring,
-    parse_keys,
     print_table,
     short,
     write_row,
@@ -26,18 +25,13 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class VectorConfig:
+class VectorConfig(SceneConfig):
     """The keys of `pctx benchmark vector`, each with what it means."""
 
     voxels: int = field(default=100_000, metadata={"is": "of the scan, a point each"})
     channels: int = field(default=64, metadata={"is": "a multiple of 8"})
     neighbors: int = field(default=16, metadata={"is": "of each point"})
     repeats: int = field(default=5, metadata={"is": "runs of each way, at most"})
-    threads: int = field(default=1, metadata={"is": "of torch; one: time of the process"})
-    device: str = field(default="cpu", metadata={"is": "cpu, cuda, auto"})
-    file: str | None = field(default=None, metadata={"is": "a scan; else a drive is simulated"})
-    grid_size: float = field(default=0.05, metadata={"is": "metres; the voxels of file"})
-    csv: str | None = field(default=None, metadata={"is": "a file to which the row is added"})
 
 
 EXAMPLES = """Examples:
@@ -62,10 +56,7 @@ _COLUMNS = (
 
 def vector(context: typer.Context) -> None:
     """Measure vector attention beside all pairs at once; print a table and a csv row."""
-    config = parse_keys(VectorConfig, context.args)
-    if config.csv is not None:
-        check_records(Path(config.csv), _COLUMNS)
-    config = replace(config, device=pick_device(config.device))
+    config = begin(VectorConfig, context.args, lambda _: _COLUMNS)
     from pctx.inference.vector import measure_vector
 
     scene, most = find_scene(config.file, config.grid_size)

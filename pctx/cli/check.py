@@ -11,6 +11,7 @@ import typer
 
 from pctx.cli.config import UsageError, run_composed
 from pctx.cli.feeding import check_numbers
+from pctx.cli.tables import plain_console
 
 if TYPE_CHECKING:
     from pctx.data.audit import ScanFacts
@@ -31,7 +32,7 @@ pctx check data=folder data.root=scans json=true
 
 
 def check(context: typer.Context) -> None:
-    """Read every scan of a dataset: classes by split, and what is wrong. [OVERRIDES] are Hydra's.
+    """Read every scan of a dataset: classes by split, what is wrong, a grid size to start with.
 
     Exit code 1 where anything is wrong, each in one line.
     """
@@ -124,7 +125,6 @@ def _print(
     found: Findings,
     grid_size: float,
 ) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None)
@@ -141,7 +141,7 @@ def _print(
     for name in (*labels.names, "ignored"):
         cells = (_share(counts[split][name], total[split]) for split in splits)
         table.add_row(name, *cells, style="dim" if name == "ignored" else "")
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    console = plain_console(width=None if sys.stdout.isatty() else 120, highlight=False)
     console.print(table)
     if found.spacing is not None:
         voxels = "" if found.voxels is None else f"; {found.voxels:,} voxels in the median scan"

@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -180,6 +180,18 @@ def register_schemas() -> None:
     store.store(name="evaluate_schema", node=EvaluateConfig)
     store.store(name="check_schema", node=CheckConfig)
     store.store(name="prepare_schema", node=PrepareConfig)
+
+
+def known_keys(group: str) -> list[str]:
+    """List what may be set: the run's own keys, or those that a group's files have."""
+    import yaml
+
+    if not group:
+        return [f.name for f in fields(TrainConfig)]
+    folder = config_folder()
+    paths = [*folder.glob(f"{group.replace('.', '/')}/*.yaml"), *folder.glob("feeding.yaml")]
+    found = {str(key) for path in paths for key in yaml.safe_load(path.read_text("utf-8")) or {}}
+    return [f"{group}.{key}" for key in sorted(found - {"defaults"})]
 
 
 def value_of(key: str, overrides: Sequence[str]) -> str | None:

@@ -117,6 +117,7 @@ def _import(
         len(labels),
         card,
     )
+    log.info("next: pctx predict %s SCAN -o LABELLED", out)
 
 
 def _export(file: Path, out: Path, to: str) -> None:

@@ -11,6 +11,11 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+EXAMPLES = """Examples:
+
+pctx doctor     (paste what it prints into a report of a fault)
+"""
+
 _NEEDED = (
     "torch", "numpy", "scipy", "hydra-core", "pytorch-lightning", "torchmetrics",
     "lazrs", "pillow", "matplotlib",

@@ -43,7 +43,11 @@ def predict(
     ],
     format_: Annotated[
         str | None,
-        typer.Option("--format", help="Suffix of the files written: laz, las, ply, label, npz."),
+        typer.Option(
+            "--format",
+            help="Suffix of the files written: laz, las, ply, pcd, npz, txt, xyz, csv, label; "
+            "by default that of the source.",
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
     backend: Annotated[

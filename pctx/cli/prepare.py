@@ -36,7 +36,7 @@ _SECONDS = 30.0
 
 
 def prepare(context: typer.Context) -> None:
-    """Keep every scan of a dataset as columns that are mapped, not read. [OVERRIDES] are Hydra's.
+    """Keep every scan of a dataset in a form that loads fast: columns that are mapped, not read.
 
     What lies in the cache already is left: a run that was stopped goes on, and files that changed
     are read anew. Exit code 1 where a file could not be read, each in one line.

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from pctx.cli.config import UsageError, unquoted
-from pctx.cli.records import add_record, as_csv
+from pctx.cli.config import UsageError, pick_device, unquoted
+from pctx.cli.records import add_record, as_csv, check_records
+from pctx.cli.tables import plain_console
 
 if TYPE_CHECKING:
     from pctx.inference.benchmark import Scene
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _Schema = TypeVar("_Schema")
+_Scene = TypeVar("_Scene", bound="SceneConfig")
 
 _KINDS: Mapping[str, str] = MappingProxyType(
     {
@@ -36,10 +38,21 @@ _KINDS: Mapping[str, str] = MappingProxyType(
 """What a value must be, by the type of its key."""
 
 
+@dataclass
+class SceneConfig:
+    """The keys that every subject with voxels of a scan has."""
+
+    threads: int = field(default=1, metadata={"is": "of torch; one: time of the process"})
+    device: str = field(default="cpu", metadata={"is": "cpu, cuda, auto"})
+    file: str | None = field(default=None, metadata={"is": "a scan; else a drive is simulated"})
+    grid_size: float = field(default=0.05, metadata={"is": "metres; the voxels of file"})
+    csv: str | None = field(default=None, metadata={"is": "a file to which rows are added"})
+
+
 def describe_keys(schema: type[Any]) -> str:
-    """List the keys of a dataclass, their defaults and what their metadata say they are."""
+    """List the keys of a dataclass, its own first, with defaults and what they are."""
     lines = []
-    for f in fields(schema):
+    for f in _own_first(schema):
         default = "[…]" if f.default is MISSING else "" if f.default is None else f.default
         lines.append(f"{f.name}={default}  {f.metadata['is']}")
     return "\n\n".join(lines)
@@ -57,7 +70,7 @@ def parse_keys(schema: type[_Schema], arguments: Sequence[str]) -> _Schema:
     from omegaconf.errors import OmegaConfBaseException
 
     values = OmegaConf.structured(schema)
-    types = {f.name: str(f.type) for f in fields(schema)}  # type: ignore[arg-type]
+    types = {f.name: str(f.type) for f in _own_first(schema)}
     for argument in arguments:
         key, equals, text = argument.partition("=")
         if not equals:
@@ -83,6 +96,20 @@ def parse_keys(schema: type[_Schema], arguments: Sequence[str]) -> _Schema:
         if kind == "float" and not 0 < value < math.inf:
             raise UsageError(f"{key} must be above 0 metres, found {value}")
     return config
+
+
+def begin(
+    schema: type[_Scene], arguments: Sequence[str], columns: Callable[[_Scene], Sequence[str]]
+) -> _Scene:
+    """Read the keys of a subject, find its device, and see that its row can be written.
+
+    Raises:
+        UsageError: as `parse_keys`; or there is no such device, or the file has other columns.
+    """
+    config = parse_keys(schema, arguments)
+    if config.csv is not None:
+        check_records(Path(config.csv), columns(config))
+    return replace(config, device=pick_device(config.device))
 
 
 def find_scene(file: str | None, grid_size: float) -> tuple[Scene, float]:
@@ -135,8 +162,6 @@ def print_table(
     headings: Sequence[str] = ("", "voxels", "ms", "plainer way", "ms", "ratio", "target"),
 ) -> None:
     """Print rows under their headings."""
-    from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(
@@ -144,7 +169,7 @@ def print_table(
         padding=(0, 2, 0, 0),
         pad_edge=False,
         title=f"{here['device']}, {here['cpu']}, {threads} thread{'s' if threads > 1 else ''}",
-        caption=escape(caption),
+        caption=caption,
         title_justify="left",
         title_style="bold",
         caption_justify="left",
@@ -154,7 +179,7 @@ def print_table(
         table.add_column(heading, justify="right" if number else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    plain_console().print(table)
 
 
 def write_row(row: Mapping[str, object], columns: Sequence[str], csv: str | None) -> None:
@@ -174,3 +199,8 @@ def short(value: float) -> str:
 def mark(met: bool) -> str:
     """Tell whether a target is met."""
     return "✓" if met else "✗"
+
+
+def _own_first(schema: type[Any]) -> list[Field[Any]]:
+    """List the fields of a dataclass, those that it inherits last."""
+    return sorted(fields(schema), key=lambda f: f.name not in schema.__annotations__)

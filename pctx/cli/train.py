@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 
 EXAMPLES = """Examples:
 
-pctx train
+pctx train                                                    (on simulated streets)
 
-pctx train data=folder data.root=scans data.card=scans/card.yaml data.grid_size=0.5
+pctx train data=folder data.root=scans data.grid_size=0.5     (after `pctx card scans`)
 
 pctx train model=ptv3_tiny optim.lr=0.002 trainer.max_epochs=50
 
@@ -54,7 +54,12 @@ _LISTED = 5
 
 
 def train(context: typer.Context) -> None:
-    """Fit a model. [OVERRIDES] are Hydra's: group=option, key=value."""
+    """Fit a model to labelled scans. Everything has a default that KEY=VALUE changes.
+
+    `data=` says what is learned (folder: your own files; street: simulated ones), `model=` by which
+    network; `augment=`, `criterion=`, `optim=`, `trainer=`, `logger=` and `experiment=` are the
+    other choices, by the grammar of Hydra. `pctx train --cfg job` shows every key.
+    """
     overrides, folder = with_resume(context.args)
 
     def task(config: Any, run: Path) -> float:

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import typer
 
+from pctx.cli.main import app
 from pctx.data.io.formats import read, write
 from pctx.geometry.points import PointCloud
 from pctx.inference.predictor import Predictor
@@ -48,9 +50,7 @@ def test_help_is_fast_and_imports_no_torch():
         assert command in done.stdout
 
 
-@pytest.mark.parametrize(
-    "command", ["train", "predict", "view", "info", "evaluate", "demo", "convert"]
-)
+@pytest.mark.parametrize("command", sorted(typer.main.get_command(app).commands))
 def test_every_command_shows_examples(pctx, command):
     code, out, _ = pctx(command, "--help")
     assert code == 0
@@ -206,7 +206,13 @@ def test_only_classes_keeps_the_other_labels(pctx, model, tmp_path):
         (("view", "scan.laz", "--render", "a.png", "--size", "big"), 2, "WIDTHxHEIGHT"),
         (("view", "scan.laz", "--render", "a.png", "--card", "mars"), 1, "known: "),
         (("train", "modle=ptv3"), 2, "did you mean 'model'?"),
-        (("train", "model=ptv9"), 2, "ptv3_tiny"),
+        (
+            ("train", "model=ptv9"),
+            2,
+            "there is no model=ptv9; did you mean 'ptv3'? There are",
+        ),
+        (("train", "optim/scheduler=x"), 2, "there is no optim/scheduler=x; there are constant, c"),
+        (("train", "trainer.max_epoch=3"), 2, "did you mean 'trainer.max_epochs'?"),
         (("train", "data=folder", "data.card=street"), 2, "data.root is needed"),
         (("train", "data=folder", "data.root=no", "data.card=street"), 1, "no: no such folder"),
         (("train", "resume=a =[b]"), 2, "quote the value"),

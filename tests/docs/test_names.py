@@ -14,6 +14,7 @@ from pctx.cli.main import app
 from tests.docs.pages import PAGES, ROOT, blocks, inline_code, prose
 
 CONFIGS = config_folder()
+CLI = ROOT / "pctx" / "cli"
 OTHERS = {
     "--no-build-isolation",
     "--no-python",
@@ -34,7 +35,7 @@ def known_keys() -> frozenset[str]:
     """Every key of every yaml, from the run's top and from its own file's, and of the schemas."""
     keys = {name for schema in (TrainConfig, EvaluateConfig, CheckConfig, PrepareConfig)
             for name in schema.__dataclass_fields__}  # fmt: skip
-    for path in (ROOT / "pctx" / "cli").glob("benchmark*.py"):
+    for path in [*CLI.glob("benchmark*.py"), CLI / "subjects.py"]:
         keys |= set(re.findall(r"^    (\w+): .* = field\(", path.read_text(), re.M))
     for path in CONFIGS.rglob("*.yaml"):
         group = path.relative_to(CONFIGS).parent.parts
