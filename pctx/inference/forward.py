@@ -118,7 +118,7 @@ class _Ways:
         return wrap(self._ours), wrap(lambda: run_plainly(self.backbone, self.points))
 
     def _ours(self) -> Tensor:
-        rows: Tensor = self.backbone(self.points.feat, self.backbone.plan(self.points))
+        rows = self.backbone(self.points.feat, self.backbone.plan(self.points))
         return rows
 
     def _rows(self, run: Callable[[], Tensor]) -> Callable[[], list[Tensor]]:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from pctx.checkpoint import Checkpoint
 from pctx.data.io.formats import read
@@ -99,7 +98,7 @@ def plain_labels(
             feat=torch.from_numpy(checkpoint.features.extract(seen)[first]),
             offsets=torch.tensor([0, len(first)]),
         ).to(device)
-        logits: Tensor = model(points)
+        logits = model(points)
         probability = logits.float().softmax(dim=1).cpu().numpy()
         nearest = cKDTree(seen.coord[first]).query(seen.coord)[1]
         votes += probability[nearest]

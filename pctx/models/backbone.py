@@ -6,6 +6,7 @@ n points, c channels, r rows of the level that comes out.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -32,6 +33,11 @@ class Backbone(nn.Module, ABC):
     out_channels: int
     out_level: int = 0
     joins: tuple[int, ...] | None = None
+
+    if TYPE_CHECKING:
+
+        def __call__(self, feat: Tensor, hierarchy: Hierarchy) -> Tensor:
+            """Call `forward`, typed."""
 
     @abstractmethod
     def plan(self, points: PointBatch, generator: torch.Generator | None = None) -> Hierarchy:

@@ -5,6 +5,8 @@ b clouds, r rows of the level that comes out, c channels.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -37,6 +39,11 @@ class Classifier(nn.Module):
         self.backbone = backbone
         self.norm = nn.LayerNorm(2 * channels)
         self.head = MLP(2 * channels, channels, num_classes)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, points: PointBatch, hierarchy: Hierarchy | None = None) -> Tensor:
+            """Call `forward`, typed."""
 
     def forward(
         self, points: PointBatch, hierarchy: Hierarchy | None = None

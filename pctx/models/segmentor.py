@@ -5,6 +5,8 @@ n points, c channels.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -32,6 +34,11 @@ class Segmentor(nn.Module):
         self.backbone = backbone
         self.head = backbone.make_head(num_classes)
 
+    if TYPE_CHECKING:
+
+        def __call__(self, points: PointBatch, hierarchy: Hierarchy | None = None) -> Tensor:
+            """Call `forward`, typed."""
+
     def forward(
         self, points: PointBatch, hierarchy: Hierarchy | None = None
     ) -> Float[Tensor, "n num_classes"]:
@@ -56,8 +63,7 @@ class Segmentor(nn.Module):
         check_channels(points, self.backbone)
         if hierarchy is None:
             hierarchy = self.backbone.plan(points)
-        feat: Tensor = self.backbone(points.feat, hierarchy)
-        return feat
+        return self.backbone(points.feat, hierarchy)
 
 
 def check_channels(points: PointBatch, backbone: Backbone) -> None:
