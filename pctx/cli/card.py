@@ -50,7 +50,7 @@ def card(
     target = folder / "card.yaml" if output is None else output
     lists = target.parent / "splits"
     if target.exists() and not overwrite:
-        raise FileExistsError(f"{target} exists already; --overwrite replaces it")
+        raise FileExistsError(f"{target}: exists already; --overwrite replaces it")
     facts = _look(folder, workers)
     broken = [f for f in facts if f.error is not None]
     for fact in broken:

@@ -137,7 +137,7 @@ def _check_out(file: Path, out: Path, overwrite: bool) -> None:
     if out.exists() and file.exists() and out.samefile(file):
         raise UsageError(f"-o {out} is the file that is read; write to another name")
     if out.exists() and not overwrite:
-        raise FileExistsError(f"{out} exists already; --overwrite replaces it")
+        raise FileExistsError(f"{out}: exists already; --overwrite replaces it")
 
 
 def _features(fields: str | None, scales: list[str], centers: list[str]) -> FeatureSpec | None:

@@ -46,7 +46,7 @@ def export(
         if target.is_dir():
             raise UsageError(f"-o {target} is a folder; give the name of a file")
         if target.exists() and not overwrite:
-            raise FileExistsError(f"{target} exists already; --overwrite replaces it")
+            raise FileExistsError(f"{target}: exists already; --overwrite replaces it")
 
     from pctx.checkpoint import load_checkpoint
     from pctx.inference.export import (

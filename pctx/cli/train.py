@@ -185,7 +185,10 @@ def _best(run: Path, module: SegmentationModule) -> Scores:
 
     scores = module.scores
     if scores is None:
-        raise ValueError(f"{run}: training ended before a validation, so there is no model.pt")
+        raise ValueError(
+            f"{run}: training ended before a validation, so there is no model.pt; "
+            f"resume={run} goes on"
+        )
     if module.trainer.is_global_zero:
         print_scores(scores, title="last epoch, validation")
     model = run / "model.pt"

@@ -53,7 +53,7 @@ class Muon(Optimizer):
             if not 0 <= value < 1:
                 raise ValueError(f"{name} must be in [0, 1), found {value}")
         if lr < 0 or weight_decay < 0:
-            raise ValueError(f"lr and weight_decay must be 0 or more: {lr}, {weight_decay}")
+            raise ValueError(f"lr and weight_decay must be 0 or more, found {lr}, {weight_decay}")
         defaults = {
             "lr": lr,
             "weight_decay": weight_decay,

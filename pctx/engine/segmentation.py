@@ -130,7 +130,9 @@ class SegmentationModule(pl.LightningModule):
         before = [values.clone() for values in statistics]
         logits = self.model(points, hierarchy)
         if points.label is None:
-            raise ValueError("training needs labels, and the batch has none")
+            raise ValueError(
+                "training needs labels, and the batch has none; `pctx check` names such scans"
+            )
         processes = self.trainer.world_size
         if processes > 1:
             loader: Any = self.trainer.train_dataloader
@@ -184,7 +186,9 @@ class SegmentationModule(pl.LightningModule):
         logits = self.model(batch.points, batch.hierarchy)
         label = batch.points.label
         if label is None or batch.label is None:
-            raise ValueError("validation needs labels, and a scan has none")
+            raise ValueError(
+                "validation needs labels, and a scan has none; `pctx check` names such scans"
+            )
         place = batch_idx * self.trainer.world_size + self.trainer.global_rank
         loader: Any = self.trainer.val_dataloaders
         if place >= len(loader.dataset):

@@ -69,7 +69,7 @@ def test_an_existing_card_is_kept_and_the_input_is_untouched(pctx, tmp_path):
     assert pctx("card", ".", "-o", "mine.yaml", "--name", "Mine: all")[0] == 0
     assert read_card(tmp_path / "mine.yaml").name == "Mine: all"
     code, _, err = pctx("card", ".", "-o", "mine.yaml")
-    assert code == 1 and "mine.yaml exists already; --overwrite replaces it" in err
+    assert code == 1 and "mine.yaml: exists already; --overwrite replaces it" in err
     assert (tmp_path / "a.ply").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.ply", "mine.yaml"]
 

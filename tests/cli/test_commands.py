@@ -88,7 +88,7 @@ def test_predict_twice_gives_the_same_bytes_and_overwrites_only_when_told(pctx, 
     first = (scan.parent / "out.laz").read_bytes()
     code, _, err = pctx("predict", model, scan, "-o", "out.laz")
     assert code == 1
-    assert "out.laz exists already; --overwrite replaces it" in sentence(err)
+    assert "out.laz: exists already; --overwrite replaces it" in sentence(err)
     assert pctx("predict", model, scan, "-o", "out.laz", "--overwrite")[0] == 0
     assert (scan.parent / "out.laz").read_bytes() == first
 

@@ -87,7 +87,7 @@ NAMED = ["--model", "ptv3", "--card", "nuscenes"]
         (["no.pth", "-o", "m.pt", *NAMED], 1, "no.pth: no such file"),
         (["toy.pt", "-o", "m.pt", *NAMED], 1, "'format' in it is no tensor"),
         (["ptv3.pth", "-o", "ptv3.pth", *NAMED, "--overwrite"], 2, "the file that is read"),
-        (["ptv3.pth", "-o", "toy.pt", *NAMED], 1, "toy.pt exists already"),
+        (["ptv3.pth", "-o", "toy.pt", *NAMED], 1, "toy.pt: exists already"),
         (["toy.pt", "-o", "m.pth", "--to", "mars"], 2, "--to must be pointcept"),
         (["ptv3.pth", "-o", "m.pth", "--to", "pointcept"], 1, "not a pctx model file"),
     ],

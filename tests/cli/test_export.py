@@ -75,8 +75,8 @@ def test_a_file_without_the_facts_is_refused(folder, tmp_path):
     ("arguments", "code", "words"),
     [
         (["model.pt", "-o", "net.pth"], 2, "-o must end in .pt2 or .onnx, found net.pth"),
-        (["model.pt", "-o", "there.pt2"], 1, "there.pt2 exists already; --overwrite replaces it"),
-        (["model.pt", "-o", "new.pt2", "--onnx"], 1, "new.onnx exists already"),
+        (["model.pt", "-o", "there.pt2"], 1, "there.pt2: exists already; --overwrite replaces it"),
+        (["model.pt", "-o", "new.pt2", "--onnx"], 1, "new.onnx: exists already"),
         (["model.pt", "-o", "folder.pt2"], 2, "-o folder.pt2 is a folder"),
         (["none.pt", "-o", "net.pt2"], 1, "none.pt: no such model file"),
     ],

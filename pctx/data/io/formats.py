@@ -210,7 +210,7 @@ def check_output(
         if source is not None and source.exists() and path.samefile(source):
             raise ValueError(f"{path} is the file that is read; write to another name")
         if not overwrite:
-            raise FileExistsError(f"{path} exists already; --overwrite replaces it")
+            raise FileExistsError(f"{path}: exists already; --overwrite replaces it")
     if labels is None or (source is not None and not source.exists()):
         return
     codes = [*(ids[0] for ids in labels.raw), labels.unlabeled]

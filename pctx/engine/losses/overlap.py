@@ -27,7 +27,7 @@ class Dice(Criterion):
     def __init__(self, smooth: float = 1.0, exponent: float = 2.0) -> None:
         super().__init__()
         if not smooth > 0 or exponent < 1:
-            raise ValueError(f"dice takes smooth > 0 and exponent >= 1: {smooth}, {exponent}")
+            raise ValueError(f"dice takes smooth > 0 and exponent >= 1, found {smooth}, {exponent}")
         self.smooth, self.exponent = smooth, exponent
 
     def of_labelled(self, logits: Float[Tensor, "n c"], label: Int[Tensor, "n"]) -> Tensor:

@@ -188,7 +188,9 @@ class Focal(Criterion):
     def __init__(self, gamma: float = 2.0, alpha: float = 0.5) -> None:
         super().__init__()
         if gamma < 0 or not 0 <= alpha <= 1:
-            raise ValueError(f"focal loss takes gamma >= 0 and alpha in [0, 1]: {gamma}, {alpha}")
+            raise ValueError(
+                f"focal loss takes gamma >= 0 and alpha in [0, 1], found {gamma}, {alpha}"
+            )
         self.gamma, self.alpha = gamma, alpha
 
     def of_labelled(self, logits: Float[Tensor, "n c"], label: Int[Tensor, "n"]) -> Tensor:
