@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,8 @@ def make_trainer(
     table = MetricsTable(run / "metrics.csv", resumed=resumed)
     pace = Pace(budget)
     callbacks = [*_wanted(config), *callbacks, *([] if budget is None else [budget])]
-    callbacks += [pace, Bar(pace) if terminal else Lines(pace)]
+    # Where a bar tells how far an epoch is, lines tell of epochs alone.
+    callbacks += [pace, *([Bar(pace), Lines(pace, math.inf)] if terminal else [Lines(pace)])]
     # States come last, as they hold those of the others.
     callbacks += [Checkpoints(run / "checkpoints", table, **config.save_every), Curves(run)]
     settings = {"profiler": _profiler(config.trainer.profiler, run)}
@@ -71,7 +73,7 @@ def make_trainer(
             logger=[table, *loggers],
             plugins=[CheckpointFiles()],
             enable_checkpointing=False,  # `Checkpoints` does it
-            enable_progress_bar=terminal,
+            enable_progress_bar=False,  # `Bar` is one
             use_distributed_sampler=False,  # the loaders share the scans themselves
             **settings,
             _convert_="all",

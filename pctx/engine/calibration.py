@@ -101,6 +101,15 @@ class Calibration:
         some = np.where(points > 0, points, np.nan)
         return self.confidence[row] / some, self.hits[row] / some, points
 
+    def bins(self) -> list[dict[str, float]]:
+        """Give the reliability as rows of a table, without the empty bins."""
+        rows = zip(*(column.tolist() for column in self.reliability()), strict=True)
+        return [
+            {"confidence": confidence, "accuracy": share, "points": points}
+            for confidence, share, points in rows
+            if points
+        ]
+
 
 class CalibrationMetric(Metric):
     """A Calibration summed over steps and processes."""

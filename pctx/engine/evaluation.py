@@ -85,13 +85,14 @@ class Evaluation:
         """Give plain values for a JSON file."""
         found, best = self.calibration, self.calibration.temperature
         if found.num_points:
-            calibration = {
+            calibration: dict[str, Any] = {
                 "points": found.num_points,
                 "ece": found.ece(),
                 "nll": found.nll(),
                 "temperature": best,
                 "ece_at_temperature": found.ece(best),
                 "nll_at_temperature": found.nll(best),
+                "reliability": found.bins(),
             }
         else:
             calibration = {"points": 0}

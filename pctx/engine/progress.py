@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import TQDMProgressBar
+from tqdm import tqdm  # type: ignore[import-untyped]
+from tqdm.contrib.logging import logging_redirect_tqdm  # type: ignore[import-untyped]
 
 from pctx.engine.budget import TimeBudget
 
@@ -81,10 +84,15 @@ class Pace(pl.Callback):
 
 
 class Lines(pl.Callback):
-    """A line now and then, and one an epoch, where there is no terminal."""
+    """A line an epoch, and one now and then.
 
-    def __init__(self, pace: Pace) -> None:
-        self.pace = pace
+    Args:
+        pace: tells the points a second and the time left.
+        between: seconds between two lines within an epoch.
+    """
+
+    def __init__(self, pace: Pace, between: float = BETWEEN_LINES) -> None:
+        self.pace, self.between = pace, between
         self._told = time.monotonic()
 
     def on_train_batch_end(
@@ -96,14 +104,12 @@ class Lines(pl.Callback):
         batch_idx: int,
     ) -> None:
         """Say how far it is, if nothing was said for a while."""
-        if time.monotonic() - self._told >= BETWEEN_LINES:
+        if time.monotonic() - self._told >= self.between:
             self._tell(trainer, f"step {trainer.global_step}", _LOGGED[:1])
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Say loss and score."""
-        total = trainer.max_epochs
-        of = f"/{total}" if total is not None and total > 0 else ""
-        self._tell(trainer, f"epoch {trainer.current_epoch + 1}{of}", _LOGGED)
+        self._tell(trainer, _epoch(trainer), _LOGGED)
 
     def _tell(self, trainer: pl.Trainer, what: str, names: tuple[str, ...]) -> None:
         self._told = time.monotonic()
@@ -114,22 +120,98 @@ class Lines(pl.Callback):
         log.info("%s  %s  %s points/s%s", what, "  ".join(words), f"{self.pace.rate:,.0f}", end)
 
 
-class Bar(TQDMProgressBar):
-    """Lightning's bar, with points a second and the time left of the whole run."""
+class Bar(pl.Callback):
+    """A line of the terminal, drawn anew and anew: how far the run is, and what is left of it.
+
+    What is logged meanwhile stands above it; it is gone when training ends, however it does.
+
+    Args:
+        pace: tells the points a second and the time left.
+    """
 
     def __init__(self, pace: Pace) -> None:
-        super().__init__()
         self.pace = pace
+        self._bar: tqdm[Any] | None = None
+        self._logs = ExitStack()
 
-    def get_metrics(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule
-    ) -> dict[str, int | str | float | dict[str, float]]:
-        """Give what stands beside the bar."""
-        items = super().get_metrics(trainer, pl_module)
-        items.pop("v_num", None)
-        items["points/s"] = f"{self.pace.rate:,.0f}"
-        left = self.pace.left(trainer)
-        return items if left is None else {**items, "left": span(left)}
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Take the line; of several processes the first."""
+        if trainer.is_global_zero and self._bar is None:
+            # What matters most comes first: a narrow terminal cuts the end off.
+            form = "{desc} |{bar}|"
+            self._bar = tqdm(file=sys.stderr, leave=False, dynamic_ncols=True, bar_format=form)
+            self._logs.enter_context(logging_redirect_tqdm())
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Begin anew."""
+        self._draw(trainer, 0, trainer.num_training_batches)
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Tell the loss of the step."""
+        self._draw(trainer, batch_idx + 1, trainer.num_training_batches)
+
+    def on_validation_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Tell how far the validation is."""
+        totals = (
+            trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches
+        )
+        self._draw(trainer, batch_idx + 1, sum(totals))
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Leave the line."""
+        self._close()
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Leave the line."""
+        self._close()
+
+    def _draw(self, trainer: pl.Trainer, done: int, total: float) -> None:
+        if self._bar is None:
+            return
+        words = [_epoch(trainer), f"{done}/{total}"]
+        if trainer.training:
+            left, loss = self.pace.left(trainer), trainer.callback_metrics.get("train/loss")
+            if done and left is not None:
+                words.append(f"{span(left)} left")
+            if loss is not None:
+                words.append(f"loss {loss:.3f}")
+            if done:
+                words.append(f"{self.pace.rate:,.0f} points/s")
+        else:
+            words.insert(1, "validation")
+        self._bar.set_description_str("  ".join(words), refresh=False)
+        if done <= self._bar.n or self._bar.total != total:
+            self._bar.reset(total)
+        self._bar.update(done - self._bar.n)
+
+    def _close(self) -> None:
+        self._logs.close()
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _epoch(trainer: pl.Trainer) -> str:
+    total = trainer.max_epochs
+    of = f"/{total}" if total is not None and total > 0 else ""
+    return f"epoch {trainer.current_epoch + 1}{of}"
 
 
 def span(seconds: float) -> str:

@@ -80,6 +80,9 @@ def test_the_error_and_the_curve_are_those_of_all_points_by_hand():
     np.testing.assert_allclose(ours[1][some], share)
     assert np.isnan(ours[0][~some]).all()
     assert ours[2].sum() == 3000
+    rows = result.bins()
+    off = sum(row["points"] * abs(row["accuracy"] - row["confidence"]) for row in rows)
+    assert off / 3000 == pytest.approx(result.ece())
 
 
 def test_log_probabilities_are_logits():
