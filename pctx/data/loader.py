@@ -57,7 +57,8 @@ class TrainingSet(Dataset["TrainingBatch | Parcel"]):
         return len(self.scans)
 
     def __getitem__(self, draws: list[Draw]) -> TrainingBatch | Parcel:
-        points = pack([self._points(draw) for draw in draws])
+        parts = [self._points(draw) for draw in draws]
+        points = pack(parts, None if self.sender is None else self.sender.empty)
         plan = None
         if self.plan is not None:
             seed = np.random.SeedSequence([self.seed, _PLANS, draws[0].number])

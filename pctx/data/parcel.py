@@ -14,13 +14,12 @@ import os
 import pickle
 import secrets
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -56,47 +55,64 @@ class Sender:
 
     def __init__(self) -> None:
         self._files: list[_File] = []
+        self._next: _File | None = None
+        self._end = _LINE
 
     def __del__(self) -> None:
         for file in self._files:
             os.close(file.number)
 
+    def empty(self, size: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Give a tensor to be filled, which `pack` need not copy if it is of the next parcel.
+
+        It lies in memory of its own where the file of the next parcel has no room yet.
+        """
+        if self._next is None:
+            self._next, self._end = self._free_file(), _LINE
+        shape = torch.Size(size)
+        start, block = self._end, self._next.block
+        end = start + shape.numel() * dtype.itemsize
+        if end > len(block):
+            return torch.empty(shape, dtype=dtype)
+        self._end = _next_line(start, end)
+        return block[start:end].view(dtype).view(shape)
+
     def pack(self, value: object) -> Parcel:
         """Copy a value's tensors into a file in memory, the rest into a pickle."""
         frame = io.BytesIO()
-        dismantler = _Dismantler(frame)
+        file = self._next or self._free_file()
+        dismantler = _Dismantler(frame, file.block, self._end if self._next else _LINE)
+        self._next = None
         dismantler.dump(value)
-        file = self._free_file()
-        if len(file.shared) < dismantler.end:
-            size = dismantler.end * 5 // 4  # seldom to be mapped anew
-            os.truncate(file.number, size)
-            file.shared = mmap.mmap(file.number, size)
-        block = np.frombuffer(file.shared, dtype=np.uint8)
+        if len(file.block) < dismantler.end:
+            file.grow(dismantler.end * 5 // 4)  # seldom to be mapped anew
         for tensor, start in dismantler.tensors:
-            flat = _bytes(tensor).numpy()
-            block[start : start + len(flat)] = flat
-        block[0] = _FULL
+            flat = _bytes(tensor)
+            file.block[start : start + len(flat)] = flat
+        file.block[0] = _FULL
         path = f"/proc/{os.getpid()}/fd/{file.number}"
-        return Parcel(frame.getvalue(), path, file.name, len(block))
+        return Parcel(frame.getvalue(), path, file.name, len(file.block))
 
     def _free_file(self) -> _File:
         for file in self._files:
-            if file.shared[0] == _FREE:
+            if file.block[0] == _FREE:
                 return file
-        name = secrets.token_hex(8)
-        number = os.memfd_create(name)
-        os.truncate(number, _LINE)
-        self._files.append(_File(number, name, mmap.mmap(number, _LINE)))
+        self._files.append(_File())
         return self._files[-1]
 
 
-@dataclass
 class _File:
     """A file in memory, a name that no other has, and what is mapped of it."""
 
-    number: int
-    name: str
-    shared: mmap.mmap
+    def __init__(self) -> None:
+        self.name = secrets.token_hex(8)
+        self.number = os.memfd_create(self.name)
+        self.grow(_LINE)
+
+    def grow(self, size: int) -> None:
+        """Map the file anew, with more of it; what is in it stays."""
+        os.truncate(self.number, size)
+        self.block = torch.frombuffer(mmap.mmap(self.number, size), dtype=torch.uint8)
 
 
 def can_send() -> bool:
@@ -132,23 +148,38 @@ def _mapped(path: str, name: str, size: int) -> mmap.mmap:
 
 
 class _Dismantler(pickle.Pickler):
-    """Pickles a value, and in place of each tensor its place in the block."""
+    """Pickles a value, and in place of each tensor its place in the block.
 
-    def __init__(self, frame: io.BytesIO) -> None:
+    Args:
+        frame: where the pickle goes.
+        block: what tensors may lie in already.
+        end: where those that do not are to be copied to.
+    """
+
+    def __init__(self, frame: io.BytesIO, block: Tensor | None = None, end: int = _LINE) -> None:
         super().__init__(frame, protocol=pickle.HIGHEST_PROTOCOL)
         self.tensors: list[tuple[Tensor, int]] = []
         self.places: dict[int, _Place] = {}
-        self.end = _LINE
+        self.block, self.end = block, end
 
     def persistent_id(self, value: object) -> _Place | None:
         if not isinstance(value, Tensor):
             return None
         if id(value) not in self.places:
-            self.places[id(value)] = (self.end, value.dtype, value.shape)
-            self.tensors.append((value, self.end))
-            # At least one line, so that no two tensors start at the same place.
-            self.end += max(1, -(-value.numel() * value.itemsize // _LINE)) * _LINE
+            start = self._start(value)
+            if start is None:
+                start = self.end
+                self.tensors.append((value, start))
+                self.end = _next_line(start, start + value.numel() * value.itemsize)
+            self.places[id(value)] = (start, value.dtype, value.shape)
         return self.places[id(value)]
+
+    def _start(self, tensor: Tensor) -> int | None:
+        """Tell where in the block a tensor lies; None if it does not, or not in one piece."""
+        if self.block is None or not tensor.is_contiguous():
+            return None
+        start = tensor.data_ptr() - self.block.data_ptr()
+        return start if _LINE <= start < len(self.block) else None
 
 
 class _Assembler(pickle.Unpickler):
@@ -157,14 +188,19 @@ class _Assembler(pickle.Unpickler):
     def __init__(self, frame: bytes, block: Tensor) -> None:
         super().__init__(io.BytesIO(frame))
         self.block = block
-        self.tensors: dict[int, Tensor] = {}
+        self.tensors: dict[_Place, Tensor] = {}
 
     def persistent_load(self, place: _Place) -> Tensor:
         start, dtype, shape = place
-        if start not in self.tensors:
+        if place not in self.tensors:
             size = shape.numel() * dtype.itemsize
-            self.tensors[start] = self.block[start : start + size].view(dtype).view(shape)
-        return self.tensors[start]
+            self.tensors[place] = self.block[start : start + size].view(dtype).view(shape)
+        return self.tensors[place]
+
+
+def _next_line(start: int, end: int) -> int:
+    """Where the next tensor starts: a line further at least, so that no two start together."""
+    return start + max(1, -(-(end - start) // _LINE)) * _LINE
 
 
 def _bytes(tensor: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from pctx.geometry.grid import Voxelization
 from pctx.geometry.grid import voxelize as voxelize_coord
 from pctx.geometry.hierarchy import Hierarchy
 from pctx.geometry.points import PointBatch, PointCloud, all_finite
-from pctx.geometry.voxel_values import take_rows, voxel_labels, voxel_means
+from pctx.geometry.voxel_values import draw_points, take_rows, voxel_labels, voxel_means
 
 OFF_FACE = np.float32(0.0005)
 """Metres that points are moved by to find their voxel. Surveys are in whole millimetres or more, so
@@ -188,8 +188,7 @@ def _gather(
         coord, feat = voxel_means(coord, voxels), voxel_means(feat, voxels)
         label = None if label is None else voxel_labels(label, voxels)
     else:
-        place = (rng.random(len(voxels)) * voxels.counts).astype(np.int64)  # below the count
-        drawn = voxels.order[voxels.starts[:-1] + place]
+        drawn = draw_points(voxels, rng)
         coord, feat = take_rows(coord, drawn), take_rows(feat, drawn)
         label = None if label is None else label[drawn]
     batch = PointBatch(

@@ -88,6 +88,13 @@ def average(values: np.ndarray, order: np.ndarray, starts: np.ndarray) -> np.nda
     return means
 
 
+def draw(share: np.ndarray, order: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Give the point of each voxel (m,) at a share of them (m,) float64, in [0, 1)."""
+    drawn = np.empty(len(share), np.int64)
+    _call("pctx_draw", share, order, starts, len(share), drawn)
+    return drawn
+
+
 def take(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Take some rows of (n, c) float32."""
     taken = np.empty((len(rows), values.shape[1]), np.float32)
@@ -162,15 +169,18 @@ def _agrees(dtype: type) -> bool:
     label = rng.integers(-1, 3, 700)
     votes = np.zeros((m, 3), np.int64)
     np.add.at(votes, (voxel[label >= 0], label[label >= 0]), 1)
+    share = rng.random(m)
+    drawn = order[starts[:-1] + (share * counts).astype(np.int64)]
     means = (sums / counts[:, None]).astype(np.float32)
     elected = np.where(votes.any(1), votes.argmax(1), -1)
     corners = (coord.min(0), coord.max(0))
-    expected = (corners, order, starts, grid_coord, voxel, means, values[order], elected)
+    expected = (corners, order, starts, grid_coord, voxel, means, drawn, values[order], elected)
     found = (
         bounds,
         *sort_points(coord, 0.5, np.floor(bounds[0] / 0.5), [3, 3, 3]),
         invert(order, starts),
         average(values, order, starts),
+        draw(share, order, starts),
         take(values, order),
         elect(label, order, starts),
     )

@@ -184,6 +184,13 @@ void pctx_average(const float *values, Steps by, int64_t c, const int64_t *order
   }
 }
 
+/* The point of each voxel at a share of them, from 0 on and below 1. */
+void pctx_draw(const double *share, const int64_t *order, const int64_t *starts, int64_t m,
+               int64_t *drawn) {
+  for (int64_t v = 0; v < m; v++)
+    drawn[v] = order[starts[v] + (int64_t)(share[v] * (starts[v + 1] - starts[v]))];
+}
+
 /* Some rows: (m, c). */
 void pctx_take(const float *values, Steps by, int64_t c, const int64_t *rows, int64_t m,
                float *taken) {

@@ -52,6 +52,16 @@ def voxel_labels(label: np.ndarray, voxels: Voxelization) -> np.ndarray:
     return result
 
 
+def draw_points(voxels: Voxelization, rng: np.random.Generator) -> np.ndarray:
+    """Draw a point of each voxel: (m,)."""
+    share = rng.random(len(voxels))
+    if compiled_suits(voxels.order, np.int64):
+        return compiled_grid.draw(share, voxels.order, voxels.starts)
+    place = (share * voxels.counts).astype(np.int64)  # below the count
+    drawn: np.ndarray = voxels.order[voxels.starts[:-1] + place]
+    return drawn
+
+
 def take_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Take some rows of (n, c)."""
     if compiled_suits(values, np.float32):

@@ -101,3 +101,33 @@ def test_files_end_with_their_sender():
     for file in files:
         with pytest.raises(OSError):
             os.fstat(file)
+
+
+def test_what_was_filled_in_its_place_arrives_as_what_was_copied():
+    sender = Sender()
+    for seed in range(5):  # the first finds no room; of the fourth, one is not sent
+        placed = sender.empty((1000, 3), torch.float32)
+        if seed == 3:
+            placed = sender.empty((1000, 3), torch.float32)
+        held = value(seed=seed)
+        placed.copy_(held.one)
+        held.one = held.more["same"] = placed
+        held.more["turned"] = placed.T
+        held.more["words"] = placed[5:6]  # starts within another
+        found = sent(sender, held)
+        assert_equal(found, value(seed=seed))
+        assert found.more["words"].equal(value(seed=seed).one[5:6])
+        del found, held, placed
+        gc.collect()
+    assert len(sender._files) == 1
+
+
+def test_only_what_has_no_room_is_copied():
+    sender = Sender()
+    sent(sender, value())
+    gc.collect()
+    placed = sender.empty((10, 3), torch.int64)
+    file = sender._files[0].block
+    assert file.data_ptr() < placed.data_ptr() < file.data_ptr() + len(file)
+    huge = sender.empty((10**6,), torch.int64)
+    assert not file.data_ptr() < huge.data_ptr() < file.data_ptr() + len(file)
