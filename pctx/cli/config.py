@@ -106,7 +106,7 @@ def run_composed(name: str, overrides: Sequence[str], task: Callable[[Any, Path]
     os.environ["HYDRA_FULL_ERROR"] = "1"
 
     failures: list[BaseException] = []
-    command = sys.argv
+    command, here = sys.argv, os.getpid()
 
     def entry(config: Any) -> object:
         sys.argv = _command_of_this_run(command)  # with which Lightning starts other processes
@@ -115,6 +115,8 @@ def run_composed(name: str, overrides: Sequence[str], task: Callable[[Any, Path]
                 raise UsageError(f"{missing[0]} is needed: add {missing[0]}=…")
             return task(config, Path(HydraConfig.get().runtime.output_dir))
         except (Exception, KeyboardInterrupt) as error:
+            if os.getpid() != here:  # a job of a launcher, which hands it back
+                raise
             failures.append(error)
             raise SystemExit from error
 

@@ -63,12 +63,16 @@ def train(context: typer.Context) -> None:
     overrides, folder = with_resume(context.args)
 
     def task(config: Any, run: Path) -> float:
+        from pctx.data.io.atomic import sweep
         from pctx.engine.ranks import own_processes
 
         if process_rank() != 0:  # the first speaks for all, but for warnings
             logging.getLogger("pctx").setLevel(logging.WARNING)
         known = folder is not None and folder.resolve() == run.resolve()
         with nullcontext() if known else run_lock(run), own_processes():
+            if process_rank() == 0:
+                for place in (run, run / "checkpoints"):  # of which the lock keeps others out
+                    sweep(place, age=0.0)
             return fit(config, run).miou
 
     # Before Hydra writes into the folder, where that is known.

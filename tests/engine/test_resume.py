@@ -120,7 +120,10 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(whole, folder, monkeyp
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(content)
+    half = path.with_name(".last.123.part.ckpt")  # of which the kill left this much
+    half.write_bytes(content[:100])
     assert run("resume=part") == 0
+    assert not half.exists()
     assert_same_run(folder / "part", whole / "run")
 
 

@@ -180,3 +180,26 @@ def test_gathered_gradients_name_the_scans_of_all_their_batches(tmp_path, caplog
     order = np.random.default_rng([0, 0]).permutation(4)
     assert f"a gradient of scan_{order[2]}.laz, scan_{order[3]}.laz is not finite" in message
     assert is_finite(network)
+
+
+class Steep(CrossEntropy):
+    """Losses whose gradients are longer than any clip."""
+
+    def forward(self, logits, label):
+        return 1000 * super().forward(logits, label)
+
+
+def test_gathered_gradients_are_clipped_as_one(tmp_path):
+    norms = []
+
+    class Recorded(torch.optim.SGD):
+        def step(self, closure):
+            closure()
+            grads = [p.grad for group in self.param_groups for p in group["params"]]
+            norms.append(torch.nn.utils.get_total_norm(grads).item())
+            return super().step()
+
+    network = module(Steep())
+    network.make_optimizer = Recorded
+    fit(network, poisoned(), tmp_path, epochs=1, accumulate_grad_batches=2)
+    assert norms == pytest.approx([1.0, 1.0])
