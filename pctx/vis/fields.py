@@ -5,6 +5,7 @@ n points.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, TypeVar, get_args
 
 import numpy as np
@@ -16,7 +17,15 @@ from pctx.geometry.points import PointCloud
 from pctx.vis import palette
 from pctx.vis.features import feature_scene
 from pctx.vis.palette import Ramp
-from pctx.vis.scene import ColorScale, Scene, color_scene, entry_scene, id_scene, value_scene
+from pctx.vis.scene import (
+    Chances,
+    ColorScale,
+    Scene,
+    color_scene,
+    entry_scene,
+    id_scene,
+    value_scene,
+)
 
 ColorBy = Literal[
     "label",
@@ -76,6 +85,17 @@ def make_scene(
     if color is None:
         color = _default_color(cloud, prediction)
     known = labels if labels is not None or prediction is None else prediction.labels
+    scene = _colored(cloud, prediction, color, known, title)
+    return replace(scene, chances=chances(cloud, prediction))
+
+
+def _colored(
+    cloud: PointCloud,
+    prediction: Prediction | None,
+    color: str,
+    known: LabelSet | None,
+    title: str,
+) -> Scene:
     if color == "label":
         return _label_scene(cloud, known, title)
     if color == "prediction":
@@ -146,15 +166,28 @@ def measure(cloud: PointCloud, prediction: Prediction | None, name: str) -> np.n
         return prediction.column(name)
     if name in cloud.extra:
         return np.asarray(cloud.extra[name])
-    columns = [column for key, column in cloud.extra.items() if key.startswith(PROBABILITY)]
-    if len(columns) < 2 or name == "variance":
+    known = chances(cloud)
+    if known is None or name == "variance":
         return None
-    share = np.stack(columns, axis=1).astype(np.float32)
+    share = np.stack(known.columns, axis=1).astype(np.float32)
     if name == "entropy":
         logs = np.log(share, out=np.zeros_like(share), where=share > 0)
-        return -(share * logs).sum(axis=1) / np.float32(np.log(len(columns)))
+        return -(share * logs).sum(axis=1) / np.float32(np.log(len(known.columns)))
     second, first = np.partition(share, -2, axis=1)[:, -2:].T
     return first if name == "confidence" else first - second
+
+
+def chances(cloud: PointCloud, prediction: Prediction | None = None) -> Chances | None:
+    """Give the classes' probabilities: a prediction's, or columns `probability_CLASS` of a file."""
+    if prediction is not None:
+        share = prediction.probability
+        return None if share is None else Chances(prediction.labels.names, tuple(share.T))
+    columns = {
+        key.removeprefix(PROBABILITY): column
+        for key, column in cloud.extra.items()
+        if key.startswith(PROBABILITY)
+    }
+    return Chances(tuple(columns), tuple(columns.values())) if len(columns) > 1 else None
 
 
 def _default_color(cloud: PointCloud, prediction: Prediction | None) -> str:

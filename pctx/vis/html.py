@@ -7,6 +7,7 @@ import html
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 from pctx.data.io.atomic import replacing
 from pctx.vis import palette
 from pctx.vis.camera import frame
+from pctx.vis.exhibit import LIKELIEST
 from pctx.vis.raster import spacing, usual_spacing
 from pctx.vis.scene import Scene, same_points
 
@@ -22,6 +24,9 @@ log = logging.getLogger(__name__)
 
 MAX_POINTS = 2_000_000
 """Points in a page: 16 MB, and 5 to 11 MB a layer; what a modest graphics chip turns smoothly."""
+
+MAX_CHANCES = 1_000_000
+"""Points of a cloud of which a page knows the classes' probabilities: 15 MB at most."""
 
 _RAMP_STOPS = 256
 _ASPECT = 1.6  # of a browser's window, more or less
@@ -37,9 +42,10 @@ def write_html(
     """Write a self-contained page to turn, shift and zoom the points and to hide classes.
 
     Each scene has a button with its subject, each cloud one with its title. A click on a point
-    tells where it is and what every scene of the cloud says of it. Positions are stored in 16 bits
-    an axis. Very far points are left out, and beyond 2 million points a cloud an even selection is
-    shown; the page says so.
+    tells where it is, what every scene of the cloud says of it, and where they are known, how
+    likely its `LIKELIEST` classes are (in 8 bits, up to `MAX_CHANCES` points). Positions are
+    stored in 16 bits an axis. Very far points are left out, and beyond 2 million points a cloud an
+    even selection is shown; the page says so.
 
     Args:
         scenes: one, or several such as truth, prediction and error.
@@ -62,7 +68,7 @@ def write_html(
         log.warning("%s: %s", path, note)
     text = page(shown, light=light)
     with replacing(path, overwrite=overwrite) as beside:
-        beside.write_text(text, encoding="utf-8")
+        beside.write_text(text, encoding="utf-8", errors="backslashreplace")
     return path
 
 
@@ -73,10 +79,11 @@ def page(scenes: Sequence[Scene], *, light: bool = False) -> str:
     for i, scene in enumerate(scenes):
         cloud = next((k for k, c in enumerate(clouds) if same_points((c, scene))), len(clouds))
         if cloud == len(clouds):
-            clouds.append(scene)
+            clouds.append(_with_chances(scene, scenes))
             blobs.append(_blob(f"position{cloud}", _quantize(scene.coord)[2]))
             if scene.row is not None and not _in_order(scene):
                 blobs.append(_blob(f"row{cloud}", (scene.row * scene.step).astype("<u4")))
+            blobs += _chances(clouds[cloud], cloud)
         modes.append({**_mode(scene), "cloud": cloud})
         if scene.entry is not None:
             blobs.append(_blob(f"entry{i}", scene.entry.astype("<u2")))
@@ -114,10 +121,16 @@ def _in_order(scene: Scene) -> bool:
 
 def _cloud(scene: Scene) -> dict[str, object]:
     low, step, _ = _quantize(scene.coord)
+    told = scene.chances.names if scene.chances and _tells_chances(scene) else ()
+    note = scene.note
+    if scene.chances and not told:
+        few = f"no class probabilities beyond {MAX_CHANCES:,} points"
+        note = f"{note}; {few}" if note else few
     camera = frame(scene.coord, aspect=_ASPECT)
     return {
         "title": scene.title or "point cloud",
-        "note": scene.note,
+        "note": note,
+        "classes": told,
         "count": len(scene),
         "low": low.tolist(),
         "step": step.tolist(),
@@ -131,6 +144,24 @@ def _cloud(scene: Scene) -> dict[str, object]:
             "tangent": camera.tangent,
         },
     }
+
+
+def _with_chances(scene: Scene, scenes: Sequence[Scene]) -> Scene:
+    """Take probabilities from another scene of the same points, where this one has none."""
+    known = (s.chances for s in scenes if s.chances and same_points((scene, s)))
+    return replace(scene, chances=scene.chances or next(known, None))
+
+
+def _tells_chances(scene: Scene) -> bool:
+    return scene.chances is not None and scene.row is not None and len(scene) <= MAX_CHANCES
+
+
+def _chances(scene: Scene, cloud: int) -> list[str]:
+    if not _tells_chances(scene):
+        return []
+    assert scene.chances is not None and scene.row is not None
+    number, share = scene.chances.likeliest(scene.row, LIKELIEST)
+    return [_blob(f"likely{cloud}", number.astype("<u2")), _blob(f"share{cloud}", share)]
 
 
 def _quantize(coord: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

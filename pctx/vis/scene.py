@@ -27,6 +27,8 @@ FAR = 4.0
 MAX_LEGEND = 32
 """Lines of a legend of nameless ids; beyond, their number is given instead."""
 
+_BLOCK = 100_000  # rows of probabilities that are sorted at a time
+
 
 class LegendEntry(NamedTuple):
     """A line of the legend: what a colour means, and how much of the cloud has it.
@@ -77,6 +79,36 @@ class Inside(NamedTuple):
     heads: int
 
 
+class Chances(NamedTuple):
+    """What a prediction gives each class.
+
+    Attributes:
+        names: of the classes.
+        columns: the probability of each, a row for every point of the cloud.
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[np.ndarray, ...]
+
+    def likeliest(self, row: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Give the k likeliest classes of some rows (m,) of the cloud, the first one first.
+
+        Returns:
+            Their numbers (m, k) uint16, and their probabilities (m, k) uint8, 255 being 1.
+        """
+        k = min(k, len(self.names))
+        number = np.zeros((len(row), k), np.uint16)
+        share = np.zeros((len(row), k), np.uint8)
+        for start in range(0, len(row), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            rows = np.stack([column[row[part]] for column in self.columns], axis=1)
+            best = np.argsort(-rows, axis=1, kind="stable")[:, :k]
+            number[part] = best
+            value = np.nan_to_num(np.take_along_axis(rows, best, axis=1))
+            share[part] = np.round(np.clip(value, 0, 1) * 255)
+        return number, share
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scene:
     """Points and colours, with the words beside them. Pictures, pages and windows show scenes.
@@ -96,6 +128,7 @@ class Scene:
         note: one more remark, such as points left out.
         mark: (3,) a place to point at, in the frame of coord; None for none.
         inside: where in a model it looks; None where it does not.
+        chances: what the classes' probabilities are, by `row`; None where they are not known.
     """
 
     coord: np.ndarray
@@ -112,6 +145,7 @@ class Scene:
     note: str = ""
     mark: np.ndarray | None = None
     inside: Inside | None = None
+    chances: Chances | None = None
 
     def __post_init__(self) -> None:
         n = len(self.coord)

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from pctx.data.labels import LabelSet
+from pctx.data.prediction import Prediction
 from pctx.geometry.points import PointCloud
 from pctx.vis.fields import make_scene
 from pctx.vis.html import write_html
@@ -51,6 +52,18 @@ def page(tmp_path_factory):
         for color in ("label", "height")
     ]
     return write_html(scenes, tmp_path_factory.mktemp("page") / "page.html")
+
+
+@pytest.fixture(scope="module")
+def page_of_chances(tmp_path_factory):
+    """The tiles; over their middle a class is 70 to 30, and elsewhere 30 to 70."""
+    cloud = tiles()
+    share = np.zeros((len(cloud), 4), np.float32)
+    over = cloud.label == 4
+    share[:, 3], share[:, 1] = np.where(over, 0.7, 0.3), np.where(over, 0.3, 0.7)
+    prediction = Prediction(label=share.argmax(axis=1), labels=LABELS, probability=share)
+    scenes = [make_scene(cloud, prediction, color=color) for color in ("height", "prediction")]
+    return write_html(scenes, tmp_path_factory.mktemp("page") / "chances.html")
 
 
 def browse(page, tmp_path, hands: str, *flags: str) -> str:
@@ -116,6 +129,14 @@ def test_a_click_tells_all_about_a_point_and_nothing_goes_wrong(page, tmp_path):
     assert float(mark) == pytest.approx(640, abs=7)  # where the click was
     pressed = re.findall(r'aria-pressed="true">([^<]*)<', text)
     assert "height" in pressed and "label" not in pressed
+
+
+def test_a_click_tells_how_likely_the_classes_are(page_of_chances, tmp_path):
+    text = browse(page_of_chances, tmp_path, "from=top&point=50%,50%", "--dump-dom")
+    assert "data-error" not in text
+    (told,) = re.findall(r'<div id="chances">(.*?)</div>', text)
+    assert re.findall(r">([^<>]+)</(?:b|span)>", told) == ["post", "70 %", "right", "30 %"]
+    assert [round(float(w)) for w in re.findall(r"width: ([\d.]+)%", told)] == [70, 30]
 
 
 @pytest.mark.parametrize("n", [0, 1])

@@ -100,6 +100,27 @@ def test_scenes_of_other_points_have_their_own(street, tmp_path):
     assert len(blobs["position1"]) == 10 * 6
 
 
+def test_a_page_knows_the_likeliest_classes_of_each_point_up_to_a_limit(
+    street, labels, tmp_path, monkeypatch
+):
+    share = np.random.default_rng(0).dirichlet(np.ones(4), 400).astype(np.float32)
+    coord = street.coord.copy()
+    coord[::3] = np.nan
+    prediction = Prediction(label=share.argmax(axis=1), labels=labels, probability=share)
+    scene = make_scene(replace(street, coord=coord), prediction, color="height")
+    data, blobs, _ = read(write_html(scene, tmp_path / "a.html"))
+    known = share[np.arange(400) % 3 > 0]
+    number = np.frombuffer(blobs["likely0"], "<u2").reshape(-1, 4)
+    assert (number == np.argsort(-known, axis=1)).all()
+    stored = np.frombuffer(blobs["share0"], np.uint8).reshape(-1, 4) / 255
+    assert np.abs(stored - -np.sort(-known, axis=1)).max() <= 0.5001 / 255
+    assert data["clouds"][0]["classes"] == list(labels.names)
+    monkeypatch.setattr(html, "MAX_CHANCES", 100)
+    data, blobs, _ = read(write_html(scene, tmp_path / "b.html"))
+    assert "likely0" not in blobs
+    assert "no class probabilities beyond 100 points" in data["clouds"][0]["note"]
+
+
 def test_names_cannot_become_markup(street, labels, tmp_path):
     bad = "</script><script>alert(1)</script>"
     evil = replace(labels, names=(bad, "<b>", "&", "'\""))
