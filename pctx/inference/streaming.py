@@ -30,6 +30,7 @@ from pctx.data.prediction import Prediction
 from pctx.data.tiling import Box
 from pctx.inference.blending import Core, Totals, load_shared, part_of, read_run, save_shared
 from pctx.inference.manifest import describe
+from pctx.inference.memory import give_back_memory
 from pctx.inference.predictor import BoxResult, Predictor, Progress
 
 log = logging.getLogger(__name__)
@@ -151,18 +152,8 @@ class _Run:
         for number, box in enumerate(self.boxes):
             if number in finished:
                 continue
-            told = list(self.predictor.label_boxes(self.scene, [box]))
-            core = Core(cells.runs(cells.inside(box)))
-            rows = np.zeros(core.size, self.dtype)
-            shared = []
-            for result in told:
-                sure = result.weight == 1
-                at, here = core.places(result.points)
-                rows[at[sure & here]] = self._rows(part_of(result, sure & here))
-                if not sure.all():
-                    shared.append(part_of(result, ~sure))
-            core.write(self.results, rows)
-            save_shared(self._shared(number), shared)
+            self._label_box(number, box)
+            give_back_memory(self.predictor.device)
             self._note("labelled", number)
             done += cores[number]
             if progress is not None:
@@ -170,21 +161,12 @@ class _Run:
 
     def join(self) -> None:
         """Blend, box by box, what its neighbours and it have to say of points near its faces."""
-        cells, finished = self.scene.local, self._noted("joined")
+        finished = self._noted("joined")
         for number, box in enumerate(self.boxes):
             if number in finished:
                 continue
-            core = Core(cells.runs(cells.inside(box)))
-            rows = core.read(self.results, self.dtype)
-            totals = Totals(core.size, len(self.predictor.checkpoint.labels))
-            near = box.widened(self.blend)
-            for other, neighbour in enumerate(self.boxes):
-                meet = (neighbour.low <= near.high) & (neighbour.high >= near.low)
-                if meet.all():
-                    totals.add(core, load_shared(self._shared(other)))
-            at = np.flatnonzero(totals.weight > 0)
-            rows[at] = self._rows(totals.part(at))
-            core.write(self.results, rows)
+            self._join_box(box)
+            give_back_memory(self.predictor.device)
             self._note("joined", number)
 
     def copy(self, source: Path, target: Path, only: Collection[int] | None) -> int:
@@ -211,6 +193,37 @@ class _Run:
 
             copy_las(source, target, change)
         return num_points
+
+    def _label_box(self, number: int, box: Box) -> None:
+        # What it holds is gone before the next box is looked at.
+        core = self._core(box)
+        rows = np.zeros(core.size, self.dtype)
+        shared = []
+        for result in self.predictor.label_boxes(self.scene, [box]):
+            sure = result.weight == 1
+            at, here = core.places(result.points)
+            rows[at[sure & here]] = self._rows(part_of(result, sure & here))
+            if not sure.all():
+                shared.append(part_of(result, ~sure))
+        core.write(self.results, rows)
+        save_shared(self._shared(number), shared)
+
+    def _join_box(self, box: Box) -> None:
+        core = self._core(box)
+        totals = Totals(core.size, len(self.predictor.checkpoint.labels))
+        near = box.widened(self.blend)
+        for other, neighbour in enumerate(self.boxes):
+            meet = (neighbour.low <= near.high) & (neighbour.high >= near.low)
+            if meet.all():
+                totals.add(core, load_shared(self._shared(other)))
+        rows = core.read(self.results, self.dtype)
+        at = np.flatnonzero(totals.weight > 0)
+        rows[at] = self._rows(totals.part(at))
+        core.write(self.results, rows)
+
+    def _core(self, box: Box) -> Core:
+        cells = self.scene.local
+        return Core(cells.runs(cells.inside(box)))
 
     def _names(self) -> list[str]:
         return [f"probability_{name}" for name in self.predictor.checkpoint.labels.names]

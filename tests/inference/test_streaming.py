@@ -1,6 +1,7 @@
 """A file labelled in little memory is the file labelled as a whole."""
 
 import struct
+import weakref
 
 import numpy as np
 import pytest
@@ -117,6 +118,23 @@ def test_a_killed_run_goes_on_where_it_stopped(checkpoint, scan, tmp_path, monke
     passes += [run(3), run(100)]
     assert passes == [4, 3, 2]
     assert target.read_bytes() == (tmp_path / "once.laz").read_bytes()
+
+
+def test_results_of_a_tile_are_gone_before_the_next_is_looked_at(
+    checkpoint, scan, tmp_path, monkeypatch
+):
+    predictor = Predictor(checkpoint, tile=20.0)
+    label_boxes, told, held = predictor.label_boxes, [], []
+
+    def counted(scene, boxes):
+        held.append(sum(result() is not None for result in told))
+        for result in label_boxes(scene, boxes):
+            told.append(weakref.ref(result))
+            yield result
+
+    monkeypatch.setattr(predictor, "label_boxes", counted)
+    label_las(predictor, scan, tmp_path / "out.laz")
+    assert held == [0] * 9
 
 
 def test_a_run_does_not_go_on_with_what_another_left(checkpoint, scan, tmp_path, monkeypatch):
