@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pctx.cli.tables import plain_console
+
 if TYPE_CHECKING:
     from pctx.geometry.points import PointCloud
 
@@ -74,7 +76,6 @@ def _fields(cloud: PointCloud) -> list[str]:
 
 
 def _print(file: Path, facts: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(show_header=False, box=None)
@@ -96,6 +97,6 @@ def _print(file: Path, facts: dict[str, Any]) -> None:
         table.add_row("grid size", f"{facts['suggested_grid_size']:g} m to start with")
     for code, count in facts.get("classes", {}).items():
         table.add_row(f"class {code}", f"{count:,} ({100 * count / facts['points']:.1f} %)")
-    console = Console()
+    console = plain_console()
     console.print(str(file), style="bold", soft_wrap=True, highlight=False)
     console.print(table)

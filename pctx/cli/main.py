@@ -93,6 +93,7 @@ def main(command: str | None = None) -> None:
     Args:
         command: that all arguments are meant for.
     """
+    open_streams()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     # Threads that spin while they wait stall each other where another program is busy: a training
     # step was seen to take 17 to 50 s instead of 2. Read by OpenMP when torch is loaded.

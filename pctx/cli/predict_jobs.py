@@ -146,19 +146,26 @@ def allowed(
             )
             kept.append(job)
         except (ValueError, OSError) as error:
-            failed.append(named(job.target, error))
+            # What cannot be written is told in a sentence; what cannot be read has a number.
+            failed.append(named(job.source if _has_number(error) else job.target, error))
     return kept
 
 
 def named(source: Path, error: BaseException) -> str:
     """Say which file, where the message does not."""
-    text = " ".join(str(error).split())
+    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    text = " ".join(told.split())
     return text if str(source) in text else f"{source}: {text}"
+
+
+def _has_number(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno is not None
 
 
 def _is_below(scan: Path, out: Path, source: Path) -> bool:
     """Tell whether a scan lies in the folder of outputs, where that is within the inputs."""
-    inner, outer, scan = out.resolve(), source.resolve(), scan.resolve()
+    # Path.resolve ends at a link that leads to itself, which is a scan that cannot be read.
+    inner, outer, scan = (Path(os.path.realpath(path)) for path in (out, source, scan))
     return inner != outer and inner.is_relative_to(outer) and scan.is_relative_to(inner)
 
 

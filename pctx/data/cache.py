@@ -155,7 +155,8 @@ class _Keeper(Dataset[str]):
         try:
             self.dataset.keep(scan)
         except (ValueError, OSError) as error:
-            text = " ".join(str(error).split())
+            told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            text = " ".join(told.split())
             return text if scan in text else f"{scan}: {text}"
         return ""
 

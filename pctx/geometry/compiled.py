@@ -13,6 +13,7 @@ import logging
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -38,7 +39,7 @@ def kernel(source: Path) -> ctypes.CDLL | None:
         if not built.is_file():
             _build(source, compiler, built)
         return ctypes.CDLL(str(built))
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # or there is no home
         log.debug("no compiled %s: %s", source.stem, error)
         return None
 
@@ -46,7 +47,13 @@ def kernel(source: Path) -> ctypes.CDLL | None:
 def _cache_folder() -> Path:
     home = os.environ.get("XDG_CACHE_HOME")
     folder = (Path(home) if home else Path.home() / ".cache") / "pctx"
+    if not folder.is_absolute():
+        raise OSError(f"{folder}: the cache of this user has no place of its own")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # What lies here is loaded into the program: nobody else may have put it there.
+    state = folder.stat()
+    if state.st_uid != os.getuid() or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise OSError(f"{folder}: others than this user can write here")
     return folder
 
 

@@ -5,6 +5,7 @@ n points.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +60,8 @@ def label_files(path: Path) -> list[Path]:
         root = path.parent.parent
         places += [root / "labels" / f"{stem}{suffix}" for suffix in (".label", ".npy")]
         places += [root / name / f"{stem}.bin" for name in LABEL_FOLDERS[1:]]
-    return [place for place in places if place.is_file()]
+    # is_file of a Path ends at names that are longer than a file system takes.
+    return [place for place in places if os.path.isfile(place)]  # noqa: PTH113
 
 
 def check_count(scan: Path, companion: Path, points: int, labels: int) -> None:
