@@ -30,6 +30,7 @@ from pctx.cli import (
     view,
 )
 from pctx.cli.config import TrainConfig, UsageError, unquoted
+from pctx.cli.streams import open_streams
 
 app = typer.Typer(
     name="pctx",
