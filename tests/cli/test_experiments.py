@@ -127,6 +127,7 @@ def test_an_experiment_has_the_published_settings(name):
     assert (optim.lr_factors or {}) == ({} if share == 1 else {"blocks": share})
     assert (optim.lr, optim.weight_decay, optim.decay) == (lr, decay, "all")
     assert (data.batch_size, data.grid_size, data.max_points) == (batch, grid, points)
+    assert data.voxel_points == "random"
     assert config.trainer.max_epochs == epochs
     assert config.trainer.gradient_clip_val == (1.0 if name == "scannet_litept" else None)
     outdoor = name.startswith(("nuscenes", "semantic_kitti", "waymo"))
