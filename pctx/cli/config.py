@@ -139,7 +139,7 @@ def _command_of_this_run(command: list[str]) -> list[str]:
     from hydra.types import RunMode
     from omegaconf import read_write
 
-    job = HydraConfig.get()
+    job: Any = HydraConfig.get()
     if job.mode is not RunMode.MULTIRUN:
         return command
     with read_write(job):
