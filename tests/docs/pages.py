@@ -43,9 +43,9 @@ def blocks(page: Path, language: str | None = None) -> list[Block]:
 
 
 def files_of(page: Path) -> dict[str, str]:
-    """The blocks that are files: their language is followed by a name."""
+    """The blocks that are files: their language is followed by a title, their name."""
     text = page.read_text()
-    return dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```", text, re.S | re.M))
+    return dict(re.findall(r'^```\w+ title="(\S+)"\n(.*?)^```', text, re.S | re.M))
 
 
 def commands(block: Block) -> list[str]:

@@ -139,3 +139,10 @@ def test_shell_lines_are_marked_as_bash():
     for page in PAGES:
         for block in blocks(page, ""):
             assert not re.search(r"^(\./run|pctx|pip) ", block.text, re.M), block.place
+
+
+def test_the_site_understands_every_fence():
+    """Others would stand in a page as they are, with all that is between them."""
+    for page in PAGES:
+        for fence in re.findall(r"^```(.+)$", page.read_text(), re.M):
+            assert re.fullmatch(r'\w+( title="[^"]+")?| \{ \.\w+ title="[^"]+" \}', fence), page

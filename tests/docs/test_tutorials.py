@@ -68,3 +68,9 @@ def test_the_room_of_real_tables(tutorial, real_data, tmp_path):
     folder = real_data / "PointCloudLibrary__data" / "segmentation" / "mOSD"
     out = tutorial("room.py", folder, tmp_path / "card.yaml", "--grid", "0.01")
     assert (out / "prediction.png").is_file()
+
+
+def test_their_page_shows_every_script():
+    page = (ROOT / "docs" / "tutorials" / "index.md").read_text()
+    for path in (ROOT / "docs" / "tutorials").glob("*.py"):
+        assert f'\n--8<-- "docs/tutorials/{path.name}"\n' in page
