@@ -120,7 +120,7 @@ def _buffers(kernel_map: KernelMap, read: Tensor, channels: int) -> tuple[Tensor
     """Make room for the rows of a chunk once, as fresh memory costs as much as a gather."""
     centre = _centre(kernel_map)
     counts = [b - a for tap, (a, b) in enumerate(pairwise(kernel_map.starts)) if tap != centre]
-    size = max(counts, default=0)
+    size = max([0, *counts])  # torch.compile knows no default
     if read.device.type == "cpu":
         size = min(size, CHUNK // max(read.shape[1] + channels, 1))
     size = max(size, 1)
