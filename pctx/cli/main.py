@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import sys
 import threading
 import warnings
-from dataclasses import fields
 from difflib import get_close_matches
 
 import typer
@@ -29,7 +29,7 @@ from pctx.cli import (
     train,
     view,
 )
-from pctx.cli.config import TrainConfig, UsageError, unquoted
+from pctx.cli.config import UsageError, known_keys, unquoted
 from pctx.cli.streams import open_streams
 
 app = typer.Typer(
@@ -51,10 +51,10 @@ _ON_PURPOSE = (ValueError, OSError, FloatingPointError, ImportError, RuntimeErro
 _OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app.command(epilog=demo.EXAMPLES)(demo.demo)
-app.command(epilog=train.EXAMPLES, context_settings=_OVERRIDES, options_metavar="[OVERRIDES]")(
+app.command(epilog=train.EXAMPLES, context_settings=_OVERRIDES, options_metavar="[KEY=VALUE]")(
     train.train
 )
-app.command(epilog=evaluate.EXAMPLES, context_settings=_OVERRIDES, options_metavar="[OVERRIDES]")(
+app.command(epilog=evaluate.EXAMPLES, context_settings=_OVERRIDES, options_metavar="[KEY=VALUE]")(
     evaluate.evaluate
 )
 app.command(epilog=predict.EXAMPLES)(predict.predict)
@@ -64,14 +64,14 @@ app.command(epilog=convert.EXAMPLES)(convert.convert)
 app.command(epilog=export.EXAMPLES)(export.export)
 app.command(epilog=info.EXAMPLES)(info.info)
 app.command(epilog=card.EXAMPLES)(card.card)
-app.command(epilog=prepare.EXAMPLES, context_settings=_OVERRIDES, options_metavar="[OVERRIDES]")(
+app.command(epilog=prepare.EXAMPLES, context_settings=_OVERRIDES, options_metavar="[KEY=VALUE]")(
     prepare.prepare
 )
-app.command(epilog=check.EXAMPLES, context_settings=_OVERRIDES, options_metavar="[OVERRIDES]")(
+app.command(epilog=check.EXAMPLES, context_settings=_OVERRIDES, options_metavar="[KEY=VALUE]")(
     check.check
 )
 app.add_typer(benchmark.app, name="benchmark")
-app.command()(doctor.doctor)
+app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
 
 
 @app.callback(invoke_without_command=True)
@@ -147,9 +147,14 @@ def _hydra_sentence(text: str) -> str:
     text = text.split(" Config search path:")[0]
     if text.startswith("Could not override "):
         key = text.split("'")[1]
-        close = get_close_matches(key, (f.name for f in fields(TrainConfig)), n=1)
+        close = get_close_matches(key, known_keys(key.rpartition(".")[0]), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return f"there is no key {key!r} in the configuration{hint} (--cfg job shows all)"
+    if found := re.search(r"Could not find '(\S+)/(\S+)' Available options in '\S+': (.*)", text):
+        group, option, there = found.groups()
+        close = get_close_matches(option, there.split(), n=1)
+        hint = f"did you mean {close[0]!r}? There" if close else "there"
+        return f"there is no {group}={option}; {hint} are {', '.join(there.split())}"
     text = text.split(" full_key:")[0].split(" See https://hydra.cc")[0]
     if "Missing mandatory value: " in text:
         key = text.split("Missing mandatory value: ")[1]
