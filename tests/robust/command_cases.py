@@ -37,6 +37,14 @@ RUN = """data:
     card: null
     splits: null
 """
+QUICK = (
+    *("trainer.max_epochs=1", "+trainer.limit_train_batches=1", "trainer.accelerator=cpu"),
+    *("data.batch_size=1", "data.samples_per_epoch=1", "data.max_points=500"),
+    *("model.channels=[8,16]", "model.depths=[1,1]", "model.num_heads=[1,2]"),
+    *("model.strides=[2]", "model.decoder_channels=[8]", "model.decoder_depths=[1]"),
+    *("model.decoder_num_heads=[1]", "data.num_workers=0"),
+)
+"""Overrides of a training that takes a second."""
 SUBJECTS = {
     "plan": {"points": 500, "voxels": 500, "sizes": "[500]"},
     "forward": {"voxels": 300, "model": "ptv3_tiny", "backward": "false"},
@@ -47,6 +55,8 @@ SUBJECTS = {
     "predict": {},
 }
 KEYS = ("threads", "device", "file", "csv", "nonsense", "backward", "model", "models", "repeats")
+READ = (("height",), ("coord", "intensity"), ("color",))
+"""Channels that the models read."""
 COMMANDS = (
     *("info", "view", "predict", "evaluate", "check", "card"),
     *("convert", "export", "prepare", "train"),
@@ -73,7 +83,7 @@ class World:
     def __init__(self, folder):
         self.scans = {kind: seeds(ROOT, kind) for kind in KINDS}
         self.models = []
-        for number, fields in enumerate((("height",), ("coord", "intensity"), ("color",))):
+        for number, fields in enumerate(READ):
             path = Path(folder) / f"{number}.pt"
             toy_checkpoint(fields=fields).save(path)
             self.models.append(path.read_bytes())
@@ -106,8 +116,8 @@ def scan(world, folder, rng, wrong=0.7, below="in"):
     return f"{below}/{Path(first).parent if kind == 'folder' else first}"
 
 
-def model(world, folder, rng, wrong=0.25):
-    data = rng.choice(world.models)
+def model(world, folder, rng, wrong=0.25, which=None):
+    data = rng.choice(world.models) if which is None else world.models[which]
     if rng.random() < wrong:
         data = mutate(data, rng.choice(world.models), "model", rng)
     (folder / "in/model.pt").write_bytes(data)
@@ -115,10 +125,10 @@ def model(world, folder, rng, wrong=0.25):
 
 
 def some(rng, *options):
-    """Take each option, a flag and its values, with one chance in twenty."""
+    """Take each option, a flag and its values, with one chance in thirty."""
     taken = []
     for flag, *values in options:
-        if rng.random() < 0.05:
+        if rng.random() < 0.03:
             taken += [flag, rng.choice(values)] if values else [flag]
     return taken
 
@@ -166,15 +176,18 @@ def predict(world, folder, rng):
         ["--variance"],
         ["--features"],
     )
-    if "--fill" not in options and rng.random() < 0.7:
-        options += ["--fill", "intensity=0"]
+    which = rng.randrange(len(READ))
+    lacking = [name for name in READ[which] if name in ("intensity", "color")]
+    if lacking and "--fill" not in options and rng.random() < 0.9:
+        options += ["--fill", f"{lacking[0]}=0"]
+    reads = model(world, folder, rng, which=which)
     several = rng.random() < 0.2
     inputs = ["in"] if several else [scan(world, folder, rng)]
     if several:
         for i in range(3):
             scan(world, folder, rng, below=f"in/{i}")
         target = "out/labels"
-    return [model(world, folder, rng), *inputs, "-o", target, "--device", "cpu", *options], [target]
+    return [reads, *inputs, "-o", target, "--device", "cpu", *options], [target]
 
 
 def dataset(world, folder, rng):
@@ -249,13 +262,6 @@ def prepare(world, folder, rng):
 
 
 def train(world, folder, rng):
-    quick = [
-        *("trainer.max_epochs=1", "+trainer.limit_train_batches=1", "trainer.accelerator=cpu"),
-        *("data.batch_size=1", "data.samples_per_epoch=1", "data.max_points=500"),
-        *("model.channels=[8,16]", "model.depths=[1,1]", "model.num_heads=[1,2]"),
-        *("model.strides=[2]", "model.decoder_channels=[8]", "model.decoder_depths=[1]"),
-        *("model.decoder_num_heads=[1]", "hydra.run.dir=out/run", "data.num_workers=0"),
-    ]
     odd = some(
         rng,
         ["model=none", "model.channels=[7,9]", "model.depths=3", "optim.optimizer.lr=nan"],
@@ -264,7 +270,7 @@ def train(world, folder, rng):
     )
     if any("in/model.pt" in word for word in odd):
         model(world, folder, rng)
-    return [*dataset(world, folder, rng), *quick, *odd[1::2]], []
+    return [*dataset(world, folder, rng), *QUICK, "hydra.run.dir=out/run", *odd[1::2]], []
 
 
 def report(world, folder, rng):

@@ -1,6 +1,6 @@
 """Kills, full disks, read-only folders and changing inputs: no file is lost, none is half."""
 
-import json
+import dataclasses
 import os
 import random
 import re
@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -23,92 +22,44 @@ from pctx.data.io.unchanged import unchanged
 from pctx.inference import streaming
 from pctx.inference.predictor import Predictor
 from pctx.inference.streaming import label_las
-from tests.robust.command_cases import CARD
-from tests.robust.fuzz_commands import Worker, state
+from tests.robust.fuzz_commands import Worker
+from tests.robust.fuzz_kills import COMMANDS, SCANS, SIGNALS, broken, killed, lay_out, undisturbed
 from tests.toy import toy_checkpoint, toy_cloud
 
-SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-SCANS, POINTS = 4, 600
+QUICK = ("predict", "prepare", "convert")
 
 
 @pytest.fixture
 def here(tmp_path):
     """A model, a folder of scans with a card, and published weights."""
-    here = tmp_path / "here"
-    (here / "scans").mkdir(parents=True)
-    checkpoint = toy_checkpoint()
-    checkpoint.save(here / "model.pt")
-    (here / "scans/card.yaml").write_text(CARD)
-    for i in range(SCANS):
-        write(here / f"scans/{i}.laz", toy_cloud(POINTS, seed=i))
-    return here
-
-
-COMMANDS = {
-    "predict": ["predict", "model.pt", "scans", "-o", "out", "--device", "cpu"],
-    "prepare": ["prepare", "data=folder", "data.root=scans", "data.cache=out", "workers=0"],
-    "convert": ["convert", "model.pt", "-o", "out/weights.pth", "--to", "pointcept"],
-}
-
-
-def whole(path):
-    """Read a file that a command has written."""
-    if path.suffix == ".pth":
-        torch.load(path, weights_only=True)
-    elif path.suffix == ".laz":
-        assert len(read(path)) == POINTS
-    else:
-        head = path.read_bytes()
-        length = int.from_bytes(head[8:16], "little")
-        header = json.loads(head[16 : 16 + length])
-        assert len(head) == -(-(16 + length) // 64) * 64 + header["size"]
+    return lay_out(tmp_path)
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda s: s.name)
-@pytest.mark.parametrize("command", ["predict", "prepare"])
+@pytest.mark.parametrize("command", QUICK)
 def test_a_command_killed_at_any_moment_leaves_whole_files_and_goes_on(
     command, number, here, worker
 ):
-    arguments = COMMANDS[command]
-    began = time.monotonic()
-    assert worker.run(arguments, here)[0] == 0
-    takes = time.monotonic() - began
-    expected = {p.name: p.read_bytes() for p in (here / "out").iterdir()}
-    assert len(expected) == SCANS
-    before, rng = state(here / "scans"), random.Random(f"{command}{number}")
-    for _ in range(2):
-        shutil.rmtree(here / "out")
-        code, _, _, err = worker.run(arguments, here, kill=(int(number), rng.random() * takes))
-        assert code in (0, -number, 128 + number), err
-        assert "Traceback" not in err
-        kept = [p for p in (here / "out").glob("*") if not p.name.startswith(".")]
-        for path in kept:
-            whole(path)
-        if number != signal.SIGKILL:
-            assert not list(here.rglob("*.part*"))
-        # Files that are finished are not written again unless that is asked for.
-        worker.run(arguments, here)
-        found = {p.name: p.read_bytes() for p in (here / "out").iterdir() if p.name[0] != "."}
-        assert found == expected
-    assert state(here / "scans") == before
+    victim, rng = undisturbed(command, here, worker), random.Random(f"{command}{number}")
+    assert not [end for _ in range(2) if (end := killed(victim, number, worker, rng))]
 
 
-@pytest.mark.parametrize("number", SIGNALS, ids=lambda s: s.name)
-def test_a_conversion_killed_leaves_no_half_weights(number, here, worker):
-    arguments, rng = COMMANDS["convert"], random.Random(number)
-    (here / "out").mkdir()
-    for _ in range(2):
-        worker.run(arguments, here, kill=(int(number), rng.random() * 0.5))
-        found = here / "out/weights.pth"
-        if found.exists():
-            whole(found)
-            found.unlink()
-    assert worker.run(arguments, here)[0] == 0
-    whole(here / "out/weights.pth")
+def test_kills_that_lose_something_are_seen(here, worker):
+    victim, rng = undisturbed("prepare", here, worker), random.Random(0)
+    wrong = dataclasses.replace(victim, expected={})
+    assert "something else" in killed(wrong, signal.SIGTERM, worker, rng)
+    wrong = dataclasses.replace(victim, inputs={})
+    assert "input was changed" in killed(wrong, signal.SIGTERM, worker, rng)
+    (here / "half.laz").write_bytes((here / "scans/0.laz").read_bytes()[:999])
+    assert "not whole" in broken(here / "half.laz")
+
+
+def whole(path):
+    assert not broken(path)
 
 
 @pytest.mark.parametrize("largest", [0, 1000, 30_000])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", QUICK)
 def test_a_disk_that_fills_up_is_a_sentence_and_leaves_no_file(command, largest, here, worker):
     """Files of a process that may be no larger: the write fails as on a full disk."""
     code, _, _, err = worker.run(COMMANDS[command], here, largest=largest)
@@ -143,7 +94,7 @@ def disk(tmp_path):
 def test_a_real_full_disk_and_a_sealed_one_are_told_and_keep_no_half_file(disk, here, worker):
     small, sealed = disk
     for place, says in ((small, "No space left"), (sealed, "Read-only|cannot be written")):
-        for command in COMMANDS:
+        for command in QUICK:
             arguments = [a.replace("out/weights.pth", f"{place}/w.pth") for a in COMMANDS[command]]
             arguments = [a.replace("=out", f"={place}/cache") for a in arguments]
             arguments = [f"{place}/labels" if a == "out" else a for a in arguments]
