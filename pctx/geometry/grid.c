@@ -1,4 +1,4 @@
-/* Points sorted into voxels by radix, and what stands for the points of each voxel.
+/* Points turned, points sorted into voxels by radix, and what stands for the points of each voxel.
 
    n points, m voxels, c columns. Voxel v owns order[starts[v]] ... order[starts[v + 1] - 1],
    ascending. Steps are those between rows and between columns of an array, in elements. */
@@ -46,6 +46,18 @@ static void extend(const double *x, double *low, double *high, double *sum) {
       high[l] = x[i + l] > high[l] ? x[i + l] : high[l];
       sum[l] += x[i + l] - x[i + l];
     }
+}
+
+/* Points (n, 3) times a matrix (3, 3). */
+void pctx_multiply(const float *coord, int64_t n, const float *matrix, float *product) {
+  float by[9];
+  memcpy(by, matrix, sizeof by);
+  for (int64_t i = 0; i < n; i++) {
+    const float x = coord[3 * i], y = coord[3 * i + 1], z = coord[3 * i + 2];
+    product[3 * i] = x * by[0] + y * by[3] + z * by[6];
+    product[3 * i + 1] = x * by[1] + y * by[4] + z * by[7];
+    product[3 * i + 2] = x * by[2] + y * by[5] + z * by[8];
+  }
 }
 
 /* The smallest and the largest coordinate on each axis, (2, 3); NaN if one is not finite. */

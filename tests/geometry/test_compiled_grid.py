@@ -89,6 +89,18 @@ def test_points_may_lie_in_memory_as_they_like(turn):
 
 
 @pytest.mark.usefixtures("compiled")
+def test_products_are_those_of_numpy_but_for_their_rounding():
+    rng = np.random.default_rng(0)
+    coord, matrix = rng.normal(size=(5000, 3)).astype(np.float32), rng.normal(size=(3, 3))
+    for each in (coord, np.asfortranarray(coord)):
+        found = compiled_grid.multiply(each, matrix.astype(np.float32).T)
+        # Three products and two sums of numbers up to 4.
+        np.testing.assert_allclose(found, coord.astype(np.float64) @ matrix.T, rtol=0, atol=4e-6)
+    eye = np.eye(3, dtype=np.float32)
+    assert compiled_grid.multiply(coord, eye).tobytes() == coord.tobytes()
+
+
+@pytest.mark.usefixtures("compiled")
 def test_points_in_faces_of_voxels_are_told_apart_alike():
     # Whole centimetres in voxels of 10 cm: divided in float32, many would lie in the next one.
     coord = (np.random.default_rng(0).integers(-5000, 5000, (6000, 3)) / 100).astype(np.float32)

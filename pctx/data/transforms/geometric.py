@@ -20,6 +20,7 @@ from pctx.data.transforms.arguments import (
     check_share,
     is_list,
 )
+from pctx.geometry.compiled_grid import compiled_suits, multiply
 from pctx.geometry.points import PointCloud, all_finite
 
 Axis = Literal["x", "y", "z"]
@@ -266,8 +267,11 @@ def _middle(cloud: PointCloud, center: str) -> np.ndarray | None:
 def _linear(cloud: PointCloud, matrix: np.ndarray, center: np.ndarray | None = None) -> PointCloud:
     turn = matrix.T.astype(np.float32)
     normal = None if cloud.normal is None else cloud.normal @ turn
-    with np.errstate(invalid="ignore"):  # infinite points, which stay
-        coord = cloud.coord @ turn
+    if compiled_suits(cloud.coord, np.float32):
+        coord = multiply(cloud.coord, turn)
+    else:
+        with np.errstate(invalid="ignore"):  # infinite points, which stay
+            coord = cloud.coord @ turn
     if center is not None:
         coord = coord + (center - matrix @ center).astype(np.float32)
     return replace(moved(cloud, coord), normal=normal)
