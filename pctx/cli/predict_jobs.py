@@ -147,7 +147,8 @@ def allowed(
             kept.append(job)
         except (ValueError, OSError) as error:
             # What cannot be written is told in a sentence; what cannot be read has a number.
-            failed.append(named(job.source if _has_number(error) else job.target, error))
+            of_source = _has_number(error) or str(job.source) in str(error)
+            failed.append(named(job.source if of_source else job.target, error))
     return kept
 
 

@@ -71,7 +71,7 @@ class Predictor:
             large for one pass.
         overlap: metres that a tile sees around itself; by default 50 voxels. In the inner half of
             them the results of neighbours blend.
-        views: forward passes a tile; the first is the plain one, see `make_views`. Their
+        views: forward passes a tile, the first the plain one, or a recipe: see `make_views`. Their
             probabilities are averaged, and so are features.
         vary: what differs from view to view, of `rotate`, `flip`, `scale`, `shuffle`.
         fill: values for channels the model reads and a cloud lacks.
@@ -93,7 +93,7 @@ class Predictor:
         *,
         tile: float | None = None,
         overlap: float | None = None,
-        views: int = 1,
+        views: int | str = 1,
         vary: Collection[str] = CHANGES,
         fill: Mapping[str, float] | None = None,
         features: bool = False,
@@ -254,12 +254,12 @@ class Predictor:
             if self.features:
                 features = feat if features is None else features + feat
         count = np.float32(len(self.views))
-        mean = total / count
+        total /= count
         return BoxResult(
             points=points[mine],
             weight=weight,
-            probability=mean,
-            variance=(squares / count - np.square(mean).sum(axis=1)).clip(0),
+            probability=total,
+            variance=(squares / count - np.square(total).sum(axis=1)).clip(0),
             features=None if features is None else features / count,
             core=int(box.holds(cloud.coord[mine]).sum()),
         )
@@ -304,7 +304,7 @@ def check_settings(
     *,
     tile: float | None = None,
     overlap: float | None = None,
-    views: int = 1,
+    views: int | str = 1,
     vary: Collection[str] = CHANGES,
     fill: Mapping[str, float] | None = None,
     vote: int | None = None,
@@ -345,6 +345,6 @@ def _nearest_mean(values: np.ndarray, voxels: Tensor, coord: np.ndarray, k: int)
 
 def _entropy(probability: np.ndarray) -> np.ndarray:
     """Give (n,) float32: the entropy relative to that of equal probabilities; 0 for zero rows."""
-    terms = probability * np.log(np.maximum(probability, np.finfo(np.float32).tiny))
-    most = np.log(probability.shape[1])
-    return (-terms.sum(axis=1) / most).clip(0, 1).astype(np.float32)
+    terms = np.log(np.maximum(probability, np.finfo(np.float32).tiny))
+    terms *= probability
+    return (-terms.sum(axis=1) / np.log(probability.shape[1])).clip(0, 1).astype(np.float32)
