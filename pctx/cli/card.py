@@ -134,7 +134,9 @@ def _print_next(folder: Path, target: Path | None, known: Sequence[ScanFacts]) -
         if not any(field in f.missing for f in known)
         and not all(field in f.constant for f in known)
     ]
-    words.append(f"'data.features.fields=[{','.join(['height', *useful, 'shape'])}]'")
+    # Returns are what sensors in the air write.
+    height = "terrain_height" if "returns" in useful else "height"
+    words.append(f"'data.features.fields=[{','.join([height, *useful, 'shape'])}]'")
     if "intensity" in useful:
         reach = float(np.median([f.reach["intensity"] for f in known if "intensity" in f.reach]))
         if reach > _LOUD:

@@ -182,5 +182,5 @@ def test_real_aerial_tiles_get_a_card(pctx, real_data, tmp_path):
     card = read_card(tmp_path / "card.yaml")
     assert card.labels.raw == tuple((i,) for i in range(1, 7)) and card.labels.ignore == (0, 64)
     assert [len(card.splits[split]) for split in ("train", "val")] == [4, 1]
-    assert "data.features.fields=[height,intensity,returns,shape]" in out
+    assert "data.features.fields=[terrain_height,intensity,returns,shape]" in out
     assert "141,923 points (41 %), 5 files" in (tmp_path / "card.yaml").read_text()
