@@ -29,6 +29,8 @@ pctx predict model.pt tile.laz -o out.laz --memory 4G --min-confidence 0.5
 
 pctx predict model.pt scan.laz -o scan.npz --features
 
+pctx predict model.pt 000000.bin -o 000000.label --views semantic_kitti
+
 torchrun --no-python --nproc-per-node 2 pctx predict model.pt scans/ -o labelled/
 """
 
@@ -66,8 +68,13 @@ def predict(
         float | None, typer.Option(help="Metres a tile sees around itself (50 voxels).")
     ] = None,
     views: Annotated[
-        int, typer.Option(min=1, help="Forward passes a tile; the first is the plain one.")
-    ] = 1,
+        str,
+        typer.Option(
+            metavar="N|NAME",
+            help="Forward passes a tile, the first the plain one; or the published views of "
+            "nuscenes, s3dis, scannet, semantic_kitti or waymo.",
+        ),
+    ] = "1",
     vary: Annotated[
         str, typer.Option(help="What differs from view to view, comma-separated.")
     ] = "rotate,flip,scale,shuffle",
@@ -124,7 +131,7 @@ def predict(
     settings: dict[str, Any] = {
         "tile": tile,
         "overlap": overlap,
-        "views": views,
+        "views": _number_or_name(views),
         "vary": _words(vary),
         "fill": named_numbers("--fill", fill or []),
         "vote": vote,
@@ -200,6 +207,13 @@ def _check(checkpoint: Checkpoint, settings: dict[str, Any]) -> None:
         check_settings(checkpoint, **settings)
     except ValueError as error:
         raise UsageError(f"--{error}") from error
+
+
+def _number_or_name(text: str) -> int | str:
+    try:
+        return int(text)
+    except ValueError:
+        return text
 
 
 def _words(text: str) -> tuple[str, ...]:

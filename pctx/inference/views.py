@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from pctx.data.transforms.geometric import rotation
+from pctx.data.transforms.views import published_turns
 from pctx.geometry.points import PointCloud
 
 CHANGES = ("rotate", "flip", "scale", "shuffle")
@@ -49,15 +50,18 @@ class View:
         return None if self.seed is None else torch.Generator().manual_seed(self.seed)
 
 
-def make_views(count: int, changes: Collection[str] = CHANGES) -> tuple[View, ...]:
-    """Give the cloud as it is, then count - 1 other views of it.
+def make_views(count: int | str, changes: Collection[str] = CHANGES) -> tuple[View, ...]:
+    """Give the cloud as it is, then count - 1 other views of it; or those of a published recipe.
 
     View i is turned by i / count of a full turn, mirrored where i is odd, scaled by 1, 0.95 and
-    1.05 in turn, and shuffled by seed i: as far as `changes` names it.
+    1.05 in turn, and shuffled by seed i: as far as `changes` names it. A recipe's name, as
+    `published_views` has them, gives its views, whatever `changes` names.
 
     Raises:
         ValueError: count is out of range, or there is no such change.
     """
+    if isinstance(count, str):
+        return tuple(View(angle=turn, scale=scale) for turn, scale in published_turns(count))
     if not 1 <= count <= MOST_VIEWS:
         raise ValueError(f"views must be from 1 to {MOST_VIEWS}, found {count}")
     if wrong := [name for name in changes if name not in CHANGES]:

@@ -169,6 +169,8 @@ def test_ranks_that_do_not_go_together_are_refused(monkeypatch):
     [
         (("--memory", "lots"), "--memory must be a size such as 4G"),
         (("--vary", "turn"), "--views change rotate"),
+        (("--views", "0"), "--views must be from 1 to 1000, found 0"),
+        (("--views", "kitti"), "--views must be those of scannet"),
         (("--vote", "0"), "--vote must be 1 voxel or more"),
         (("--min-confidence", "2"), "--min-confidence must be from 0 to 1"),
         (("--skip-codes", "noise"), "--skip-codes takes codes such as 7,18"),

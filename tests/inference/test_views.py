@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from pctx.data.transforms import apply, published_views
 from pctx.geometry.points import PointCloud
 from pctx.inference.views import CHANGES, View, make_views
 from tests.toy import toy_cloud
@@ -44,9 +45,23 @@ def test_views_keep_shapes_up_to_their_scale_and_turn_normals_with_them():
         np.testing.assert_allclose(moved.coord[:, 2], cloud.coord[:, 2] * view.scale, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("recipe", "count"), [("scannet", 13), ("nuscenes", 10), ("waymo", 4)])
+def test_views_of_a_recipe_are_the_published_ones(recipe, count):
+    cloud = toy_cloud(50)
+    views = make_views(recipe)
+    assert len(views) == count
+    for view, steps in zip(views, published_views(recipe), strict=True):
+        expected = apply(steps, cloud, np.random.default_rng(0))
+        # Coordinates of some metres, turned once or twice in float32.
+        np.testing.assert_allclose(view.apply(cloud).coord, expected.coord, atol=1e-5)
+        assert view.generator() is None
+
+
 def test_views_that_cannot_be_meant_are_refused():
     with pytest.raises(ValueError, match="views must be from 1 to 1000, found 0"):
         make_views(0)
+    with pytest.raises(ValueError, match="views must be those of scannet, .*, found 'kitti'"):
+        make_views("kitti")
     with pytest.raises(ValueError, match="found 'tilt'"):
         make_views(2, ("tilt",))
     with pytest.raises(ValueError, match="2 views must differ in one of"):

@@ -27,6 +27,17 @@ _RECIPES: Mapping[str, tuple[tuple[float, float, float], ...]] = MappingProxyTyp
 """Turn in radians, scale, and probability of both mirrors, of each view."""
 
 
+def published_turns(recipe: str) -> tuple[tuple[float, float], ...]:
+    """Give the turn about the vertical in radians and the scale that each view of a recipe is.
+
+    To mirror both x and y is to turn by a half.
+
+    Raises:
+        ValueError: as `published_views`.
+    """
+    return tuple((turn + pi * flip, scale) for turn, scale, flip in _recipe(recipe))
+
+
 def published_views(recipe: str) -> tuple[Mapping[str, Transform], ...]:
     """Give the views of a recipe, each a mapping of named steps for `apply`.
 
@@ -39,13 +50,17 @@ def published_views(recipe: str) -> tuple[Mapping[str, Transform], ...]:
     Raises:
         ValueError: there is no such recipe; the message lists those there are.
     """
-    if recipe not in _RECIPES:
-        raise ValueError(f"no views are known of {recipe!r}; there are {', '.join(_RECIPES)}")
     return tuple(
         {
             "rotate": RotateBy(angles=(turn,), probability=1.0),
             "scale": Scale(low=scale, high=scale),
             "flip": Flip(probability=flip),
         }
-        for turn, scale, flip in _RECIPES[recipe]
+        for turn, scale, flip in _recipe(recipe)
     )
+
+
+def _recipe(name: str) -> tuple[tuple[float, float, float], ...]:
+    if name not in _RECIPES:
+        raise ValueError(f"views must be those of {', '.join(_RECIPES)}, found {name!r}")
+    return _RECIPES[name]
