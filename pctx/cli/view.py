@@ -193,7 +193,7 @@ def view(
         question=read_question(inside),
         views=views,
         limit=LIMIT if picture is None or html is not None else _PICTURE_LIMIT,
-        every_field=picture is None if html is None else not colors,
+        every_layer=picture is None if html is None else not colors,
     )
     failures: list[str] = []
     album = order.album(files, failures)
@@ -235,7 +235,7 @@ def _show(album: Album, background: RGB) -> list[str]:
         return []
     picture, failures = show_or_render(album, background=background)
     if picture is not None:
-        log.info("%s", picture)
+        log.info("drawn instead: %s", picture)
     return failures
 
 

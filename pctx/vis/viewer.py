@@ -14,11 +14,10 @@ from pctx.data.labels import LabelSet
 from pctx.data.prediction import Prediction
 from pctx.geometry.points import PointCloud
 from pctx.vis.desk import Desk
-from pctx.vis.exhibit import Album, make_exhibit, scene_exhibit
+from pctx.vis.exhibit import Album, make_exhibit
 from pctx.vis.figure import DARK, draw
 from pctx.vis.palette import RGB
 from pctx.vis.render import save
-from pctx.vis.scene import Scene
 from pctx.vis.window import NO_LIBRARY, NO_WINDOW
 
 log = logging.getLogger(__name__)
@@ -58,11 +57,6 @@ def show(
     """
     exhibit = make_exhibit(cloud, prediction, color=color, labels=labels, title=title)
     show_album([(title, lambda: exhibit)])
-
-
-def show_scene(scene: Scene) -> None:
-    """Show a scene in a window and return when it is closed; see `show`."""
-    show_album([(scene.title, lambda: scene_exhibit(scene))])
 
 
 def show_album(album: Album) -> list[str]:
