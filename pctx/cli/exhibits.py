@@ -43,7 +43,7 @@ class Order:
         question: what the attention layer asks.
         views: forward passes a tile.
         limit: points of a file that are read, where all of them are not needed.
-        every_field: whether more than the colors asked for may be shown, as in a window.
+        every_layer: whether more than the colors asked for may be shown, as in a window.
     """
 
     colors: tuple[str, ...]
@@ -54,7 +54,7 @@ class Order:
     question: Question
     views: int
     limit: int
-    every_field: bool
+    every_layer: bool
 
     @cached_property
     def predictor(self) -> Predictor | None:
@@ -98,10 +98,9 @@ class Order:
         from pctx.vis.exhibit import make_exhibit
 
         whole = self.model is not None or self.predicted is not None
-        needed = [_FIELDS[color] for color in self.colors if color in _FIELDS]
-        preview = read_preview(
-            file, 2**62 if whole else self.limit, None if self.every_field else needed
-        )
+        shown = _FIELDS if self.every_layer else self.colors
+        needed = [_FIELDS[color] for color in shown if color in _FIELDS]
+        preview = read_preview(file, 2**62 if whole else self.limit, needed)
         cloud, labels = preview.cloud, self.labels
         prediction: Prediction | None = None
         if self.predictor is not None:
@@ -116,7 +115,9 @@ class Order:
             make_exhibit(cloud, prediction, color=color, labels=labels)  # says what is missing
         layers = {**exhibit.layers, **self._more_layers(cloud, file.name)}
         chosen = {color: layers[color] for color in self.colors}
-        return replace(exhibit, layers={**chosen, **layers}, step=preview.step, note=preview.note)
+        layers = {**chosen, **layers}
+        read = {"step": preview.step, "note": preview.note, "whole": preview.whole}
+        return replace(exhibit, layers=layers, **read)
 
     def _more_layers(self, cloud: PointCloud, title: str) -> dict[str, Layer]:
         """Give the layers of order, windows, features and attention, made when asked for."""

@@ -55,6 +55,7 @@ class Exhibit:
         labels: the classes of the cloud's raw ids, or None.
         step: of the file's points every how manyth is in the cloud.
         note: what is to be known of the selection.
+        whole: reads every field of the file's point of a number, where `cloud` lacks some.
     """
 
     title: str
@@ -64,6 +65,7 @@ class Exhibit:
     labels: LabelSet | None = None
     step: int = 1
     note: str = ""
+    whole: Callable[[int], PointCloud] | None = None
 
     def scene(self, name: str, focus: Focus | None = None) -> Scene:
         """Make a layer.
@@ -78,7 +80,14 @@ class Exhibit:
         return replace(scene, note=notes, step=self.step)
 
     def describe(self, row: int) -> list[str]:
-        """Say what is known of the point in a row of the cloud: its fields, its probabilities."""
+        """Say what is known of the point in a row of the cloud: its fields, its probabilities.
+
+        Raises:
+            ValueError, OSError: its fields have to be read from the file, and cannot be.
+        """
+        point = (
+            self.whole(row * self.step) if self.whole else self.cloud.select(slice(row, row + 1))
+        )
         x, y, z = self.cloud.coord[row] + self.cloud.origin
         lines = [f"point {row * self.step:,}", f"x {x:.3f}  y {y:.3f}  z {z:.3f}"]
         if self.cloud.label is not None:
@@ -86,10 +95,10 @@ class Exhibit:
         if self.prediction is not None:
             lines += _said(self.prediction, row)
         for name in ("instance", "intensity", "color", "normal"):
-            column = getattr(self.cloud, name)
+            column = getattr(point, name)
             if column is not None:
-                lines.append(f"{name} {_shown(column[row])}")
-        lines += [f"{name} {_shown(column[row])}" for name, column in self.cloud.extra.items()]
+                lines.append(f"{name} {_shown(column[0])}")
+        lines += [f"{name} {_shown(column[0])}" for name, column in point.extra.items()]
         return lines
 
 

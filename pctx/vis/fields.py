@@ -211,7 +211,9 @@ def _needed(value: T | None, color: str, name: str) -> T:
 
 def _label_scene(cloud: PointCloud, labels: LabelSet | None, title: str) -> Scene:
     raw = _needed(cloud.label, "label", "label")
-    if labels is None and LAS_FIELDS.issubset(cloud.extra):
+    # ASPRS reserves 19 to 63: a file that has one of these is of other classes.
+    ours = not bool(((raw > 18) & (raw < 64)).any())
+    if labels is None and ours and LAS_FIELDS.issubset(cloud.extra):
         labels = palette.ASPRS
     if labels is None:
         return id_scene(cloud, raw, title=title, subject="label")

@@ -58,8 +58,9 @@ def test_a_preview_of_some_fields_is_that_of_all_without_the_rest(tmp_path, fiel
         color=rng.integers(0, 256, (n, 3)).astype(np.uint8),
         extra={"height_above": rng.random(n).astype(np.float32)},
     )
-    write(tmp_path / "scan.laz", cloud)
-    every, some = (read_preview(tmp_path / "scan.laz", 9_000, f).cloud for f in (None, fields))
+    path = tmp_path / "scan.laz"
+    write(path, cloud)
+    every, some = (read_preview(path, 9_000, f).cloud for f in (None, fields))
     assert (some.xyz == every.xyz).all()
     assert (some.label == every.label).all()
     assert set(some.extra) == {"return_number", "number_of_returns", "height_above"}
@@ -68,3 +69,10 @@ def test_a_preview_of_some_fields_is_that_of_all_without_the_rest(tmp_path, fiel
         column = getattr(some, name)
         assert (column is not None) == (name in fields)
         assert column is None or (column == getattr(every, name)).all()
+    whole = read_preview(path, 9_000, fields).whole
+    assert whole is not None
+    for row in (0, 1, 60_000, 70_000):
+        point = whole(row)
+        assert point.xyz == pytest.approx(cloud.xyz[[row]], abs=0.001)
+        assert point.label[0] == row % 7 and point.intensity[0] == cloud.intensity[row]
+        assert "gps_time" in point.extra

@@ -50,6 +50,16 @@ def test_las_classes_have_names_without_a_card(street):
     extra = {name: np.ones(len(street), np.uint8) for name in columns}
     las = replace(street, label=np.full(len(street), 2), extra=extra)
     assert make_scene(las).legend[0].name == "ground"
+    own = replace(las, label=np.where(np.arange(len(las)) % 2, 2, 64))  # 64 and up are the user's
+    assert [line.name for line in make_scene(own).legend] == ["ground", "id 64 (no class)"]
+
+
+def test_las_files_with_classes_of_another_kind_are_not_named_as_las_does(street):
+    """SemanticKITTI's 10 is a car, and would be a rail."""
+    columns = ("number_of_returns", "return_number")
+    extra = {name: np.ones(len(street), np.uint8) for name in columns}
+    las = replace(street, label=np.where(np.arange(len(street)) % 2, 10, 40), extra=extra)
+    assert [line.name for line in make_scene(las).legend] == ["id 10", "id 40"]
 
 
 def test_errors_are_right_wrong_or_not_counted(labels):

@@ -96,6 +96,16 @@ def read_las_sample(path: Path, step: int, fields: Collection[str] | None = None
     return _cloud(path, replace(file, points=np.concatenate([file.points, *parts])), only)
 
 
+def read_las_point(path: Path, number: int) -> PointCloud:
+    """Read every field of one point, of LAZ by decompressing the chunk it is in.
+
+    Raises:
+        ReadError: as `read_las` does.
+    """
+    with open_las_file(path) as (file, _, blocks):
+        return _cloud(path, replace(file, points=np.concatenate(list(blocks(1, number, 1)))))
+
+
 def _cloud(path: Path, file: LasFile, only: Collection[str] | None = None) -> PointCloud:
     scales, offsets = file.scales_and_offsets
     if len(file.points) and not (np.isfinite([*scales, *offsets]).all() and scales.all()):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pctx.data.io.formats import read
-from pctx.data.io.las import count_points, is_las, read_las_sample
+from pctx.data.io.las import count_points, is_las, read_las_point, read_las_sample
 from pctx.geometry.points import PointCloud
 
 
@@ -19,11 +20,13 @@ class Preview:
         cloud: those points; its row i is the point of number i * step.
         num_points: of the whole scan.
         step: 1 where all points are there.
+        whole: reads every field of the point of a number, where `cloud` lacks some.
     """
 
     cloud: PointCloud
     num_points: int
     step: int
+    whole: Callable[[int], PointCloud] | None = None
 
     @property
     def note(self) -> str:
@@ -50,7 +53,9 @@ def read_preview(path: Path, limit: int, fields: Collection[str] | None = None) 
     """
     if path.is_file() and is_las(path) and (n := count_points(path)) > limit:
         step = -(-n // limit)
-        return Preview(cloud=read_las_sample(path, step, fields), num_points=n, step=step)
+        whole = None if fields is None else partial(read_las_point, path)
+        cloud = read_las_sample(path, step, fields)
+        return Preview(cloud=cloud, num_points=n, step=step, whole=whole)
     cloud = read(path)
     step = max(1, -(-len(cloud) // limit))
     chosen = cloud if step == 1 else cloud.select(slice(None, None, step))
