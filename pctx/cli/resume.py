@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from pctx.cli.config import UsageError, overrides_of, quoted, value_of
+from pctx.cli.lock import process_rank
 
 log = logging.getLogger(__name__)
 
-_KEPT = ("model", "optim", "freeze", "init_from")
-"""What a run goes on with as it was, and its keys."""
+_KEPT = ("model", "optim", "experiment", "freeze", "init_from")
+"""Keys of what a run goes on with as it was."""
 
 
 def with_resume(arguments: list[str]) -> tuple[list[str], Path | None]:
@@ -57,7 +58,7 @@ def _tell_changes(run: Path, arguments: list[str]) -> None:
             f"run starts from its model: init_from={run / 'model.pt'}"
         )
     changed = [a for a, key in keys.items() if key != "resume" and not key.startswith("hydra")]
-    if changed:
+    if changed and process_rank() == 0:
         log.info("%s: from here on %s", run, " ".join(changed))
 
 
