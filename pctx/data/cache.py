@@ -6,7 +6,8 @@ n points.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
@@ -26,6 +27,8 @@ _LINE = 64
 """Bytes: columns start at multiples of it."""
 _FIELDS = ("coord", "color", "intensity", "normal", "label", "instance")
 _EXTRA = "extra."
+
+log = logging.getLogger(__name__)
 
 
 @final
@@ -83,9 +86,36 @@ class CachedDataset(ScanDataset):
         if not self.has(scan):
             save(self.path(scan), self.dataset.read(scan), self._key(scan))
 
+    def known_counts(self, scans: Iterable[str], grid_size: float) -> dict[str, int]:
+        """Give the voxels of those scans that `keep_counts` got, and whose files are as before."""
+        kept = self._counts(grid_size)
+        found = ((scan, kept[scan]) for scan in scans if scan in kept)
+        return {scan: count for scan, (key, count) in found if key == _in_json(self._key(scan))}
+
+    def keep_counts(self, counts: Mapping[str, int], grid_size: float) -> None:
+        """Write down the voxels of scans, where the folder can be written to."""
+        kept = self._counts(grid_size)
+        kept.update((scan, [self._key(scan), count]) for scan, count in counts.items())
+        try:
+            with replacing(self._counts_path(grid_size), overwrite=True) as beside:
+                beside.write_text(json.dumps(kept))
+        except OSError as error:
+            log.debug("voxels of %s are not kept: %s", self.folder, error)
+
     def path(self, scan: str) -> Path:
         """Name the file of a scan."""
         return self.folder / f"{scan}{SUFFIX}"
+
+    def _counts(self, grid_size: float) -> dict[str, list[Any]]:
+        """Read what `keep_counts` wrote: key and count by scan."""
+        try:
+            kept: dict[str, list[Any]] = json.loads(self._counts_path(grid_size).read_text())
+        except (OSError, ValueError):
+            return {}
+        return kept
+
+    def _counts_path(self, grid_size: float) -> Path:
+        return self.folder / f"voxels_{float(grid_size)!r}.json"
 
     def _key(self, scan: str) -> dict[str, Any]:
         files = [(path.name, path.stat()) for path in self.files(scan)]
@@ -133,7 +163,7 @@ def load(path: Path, key: Mapping[str, Any]) -> PointCloud | None:
         return None
     header = json.loads(block[16 : 16 + length].tobytes())
     start = _start(length)
-    if header["key"] != json.loads(json.dumps(key)) or len(block) != start + header["size"]:
+    if header["key"] != _in_json(key) or len(block) != start + header["size"]:
         return None
     columns = {}
     for name, (dtype, shape, at) in header["columns"].items():
@@ -159,6 +189,11 @@ class _Keeper(Dataset[str]):
             text = " ".join(told.split())
             return text if scan in text else f"{scan}: {text}"
         return ""
+
+
+def _in_json(key: Mapping[str, Any]) -> Any:
+    """Give a key as it is read again."""
+    return json.loads(json.dumps(key))
 
 
 def _start(header: int) -> int:

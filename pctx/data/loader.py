@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from pctx.data.batch import Planner, TrainingBatch
+from pctx.data.cache import CachedDataset
 from pctx.data.parcel import Parcel, Sender, can_send
 from pctx.data.pipeline import Pipeline
 from pctx.data.prepare import Sample
@@ -181,9 +182,21 @@ def evaluation_loader(
     return _loader(EvaluationSet(pipeline, scans, plan), num_workers, start_method, sampler=mine)
 
 
-def count_voxels(pipeline: Pipeline, scans: list[str], *, num_workers: int = 0) -> Iterator[int]:
-    """Count the voxels of scans as they are, one after another."""
-    yield from _loader(_Sizes(pipeline, scans), num_workers)
+def count_voxels(pipeline: Pipeline, scans: list[str], *, num_workers: int = 0) -> list[int]:
+    """Count the voxels of scans as they are.
+
+    With a cache the counts are kept there; a scan is counted anew where its files have changed.
+    """
+    dataset, size = pipeline.dataset, pipeline.grid_size
+    cache = dataset if isinstance(dataset, CachedDataset) else None
+    known = {} if cache is None else cache.known_counts(scans, size)
+    fresh = [scan for scan in scans if scan not in known]
+    if fresh:
+        counted = dict(zip(fresh, _loader(_Sizes(pipeline, fresh), num_workers), strict=True))
+        known |= counted
+        if cache is not None:
+            cache.keep_counts(counted, size)
+    return [known[scan] for scan in scans]
 
 
 def _loader(

@@ -82,7 +82,7 @@ class ScanDataModule(pl.LightningDataModule):
         sizes = None
         if self.batch_points is not None:
             log.info("data.batch_points: the voxels of %d scans are counted", len(scans))
-            sizes = list(count_voxels(self.pipeline, scans, num_workers=self.num_workers))
+            sizes = count_voxels(self.pipeline, scans, num_workers=self.num_workers)
         elif samples < size:
             log.warning(
                 "data.batch_size=%d, but an epoch has %d clouds: each batch has %d",

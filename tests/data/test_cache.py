@@ -16,6 +16,7 @@ from pctx.data.features import FeatureSpec
 from pctx.data.io.atomic import sweep
 from pctx.data.io.formats import read, write
 from pctx.data.labels import Card
+from pctx.data.loader import count_voxels
 from pctx.data.pipeline import Pipeline
 from pctx.data.transforms import Flip, Jitter, Rotate, Scale
 from pctx.geometry.points import PointCloud
@@ -212,6 +213,42 @@ def test_training_reads_a_cache_and_changes_nothing_in_it(raw, tmp_path):
     one, other = (each.sample(scan) for each in made)
     assert one.points.feat.equal(other.points.feat) and one.inverse.equal(other.inverse)
     assert_same(cached.read(scan), cached.dataset.read(scan))
+
+
+def test_voxels_are_counted_once_and_anew_where_files_have_changed(raw, tmp_path):
+    (tmp_path / "cache").mkdir()
+
+    class Counting(Pipeline):
+        def count(self, scan):
+            counted.append(scan)
+            return super().count(scan)
+
+    def counts(grid_size=0.5, **settings):
+        counted.clear()
+        cached = dataset(raw, tmp_path / "cache", **settings)
+        features = FeatureSpec(fields=("coord",))
+        pipeline = Counting(dataset=cached, grid_size=grid_size, features=features)
+        return count_voxels(pipeline, every(cached)), [len(set(counted)), len(counted)]
+
+    counted: list[str] = []
+    expected, first = counts()
+    assert first == [6, 6] and counts() == (expected, [0, 0])
+    assert expected != counts(2.0)[0] and counts(2.0)[1] == [0, 0]
+    assert counts(fields="others")[1] == [6, 6] and counts()[1] == [6, 6]
+    scans = every(dataset(raw, tmp_path / "cache"))
+    write(raw / "deep" / "scan_3.npz", toy_cloud(50, seed=3), overwrite=True)
+    place = next(i for i, scan in enumerate(scans) if "scan_3" in scan)
+    found, again = counts()
+    assert again == [1, 1] and found[place] < 60 < expected[place]
+    assert [c for i, c in enumerate(found) if i != place] == [
+        c for i, c in enumerate(expected) if i != place
+    ]
+    for damaged in ("", "{", '{"a": 1}'):
+        (tmp_path / "cache" / "voxels_0.5.json").write_text(damaged)
+        assert counts() == (found, [6, 6])
+    (tmp_path / "cache" / "voxels_0.5.json").unlink()
+    (tmp_path / "cache" / "voxels_0.5.json").mkdir()  # can be neither read nor written
+    assert counts() == (found, [6, 6])
 
 
 def test_columns_of_every_kind_are_kept(tmp_path):

@@ -190,7 +190,7 @@ def test_evaluation_plans_shuffle_nothing(pipeline):
 
 def test_a_batch_never_has_more_voxels_than_its_budget(pipeline):
     whole = replace(pipeline, max_points=None)
-    sizes = list(count_voxels(whole, SCANS))
+    sizes = count_voxels(whole, SCANS)
     assert sizes == [len(whole.sample(scan).points) for scan in SCANS]
     loader = training_loader(whole, SCANS, batch_points=900, sizes=sizes, num_samples=30)
     batches = [batch.points for batch in loader]
