@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image, ImageDraw, ImageFont
 
 import pctx
@@ -73,8 +72,10 @@ def draw_strip(scenes: list[Scene]) -> Image.Image:
         if scene.mark is not None:
             right, up, _ = (float(part[0]) for part in camera.project(scene.mark[None]))
             x, y = left + wide / 2 + right * high / 2, EDGE + high / 2 * (1 - up)
-            for reach, color, line in ((15, DARK, 7), (13, PAPER, 3)):
-                pen.ellipse((x - reach, y - reach, x + reach, y + reach), outline=color, width=line)
+            for reach, color, thick in ((15, DARK, 7), (13, PAPER, 3)):
+                pen.ellipse(
+                    (x - reach, y - reach, x + reach, y + reach), outline=color, width=thick
+                )
         if i:
             x, y = left - GAP / 2, EDGE + high / 2
             pen.line(((x - 5, y - 11), (x + 5, y), (x - 5, y + 11)), fill=FAINT, width=4)
@@ -122,7 +123,7 @@ def _heard(cloud: PointCloud, sample: Sample, checkpoint: pctx.checkpoint.Checkp
     query = int(np.argmax(np.where(apart < 1, cloud.coord[:, 2], -np.inf)))
     layer = max(list_layers(model), key=lambda layer: layer.level)
     heard = attention_map(model, sample.points, layer.number, None, int(sample.inverse[query]))
-    values: torch.Tensor = on_raw_points(heard.point, sample)
+    values = on_raw_points(heard.point, sample)
     return relevance_scene(cloud, values, query=query, ends=("none", "heard most"))
 
 

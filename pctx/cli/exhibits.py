@@ -115,9 +115,13 @@ class Order:
             make_exhibit(cloud, prediction, color=color, labels=labels)  # says what is missing
         layers = {**exhibit.layers, **self._more_layers(cloud, file.name)}
         chosen = {color: layers[color] for color in self.colors}
-        layers = {**chosen, **layers}
-        read = {"step": preview.step, "note": preview.note, "whole": preview.whole}
-        return replace(exhibit, layers=layers, **read)
+        return replace(
+            exhibit,
+            layers={**chosen, **layers},
+            step=preview.step,
+            note=preview.note,
+            whole=preview.whole,
+        )
 
     def _more_layers(self, cloud: PointCloud, title: str) -> dict[str, Layer]:
         """Give the layers of order, windows, features and attention, made when asked for."""

@@ -193,7 +193,7 @@ def _ramp(scale: ColorScale, width: int, ink: _Ink) -> Image.Image:
     panel.paste(Image.fromarray(np.repeat(bar[None], round(0.9 * ink.em), axis=0)), (0, 0))
     pen = ImageDraw.Draw(panel)
     for x, anchor, word in _marks(scale):
-        place = (x * (width - 1), 1.5 * ink.em)
+        place = (x * (width - 1), 1.2 * ink.em)
         pen.text(place, word, ink.faint, ink.font(0.9), anchor=anchor)
     return panel
 
@@ -201,14 +201,14 @@ def _ramp(scale: ColorScale, width: int, ink: _Ink) -> Image.Image:
 def _marks(scale: ColorScale) -> list[tuple[float, str, str]]:
     """Give what stands below a ramp: where, of its width, with which anchor, and the words."""
     if scale.ends is not None:
-        return [(0, "lt", scale.ends[0]), (1, "rt", scale.ends[1])]
+        return [(0, "la", scale.ends[0]), (1, "ra", scale.ends[1])]
     low, high = scale.low, scale.high
     unit = f" {scale.unit}" if scale.unit else ""
     middle = _number((low + high) / 2, high - low)
     if high <= low:
-        return [(0.5, "mt", middle + unit)]
+        return [(0.5, "ma", middle + unit)]
     first, last = _number(low, high - low), _number(high, high - low)
-    return [(0, "lt", first), (0.5, "mt", middle), (1, "rt", last + unit)]
+    return [(0, "la", first), (0.5, "ma", middle), (1, "ra", last + unit)]
 
 
 def _ring(

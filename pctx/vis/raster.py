@@ -152,9 +152,8 @@ def _splat(pixel: np.ndarray, depth: np.ndarray, radius: np.ndarray, w: int, h: 
             if len(key) == 0:
                 break
         np.minimum.at(buffer, middle + (dy[i] * wide + dx[i]), key)
-    buffer = buffer.reshape(h + 2 * largest, wide)
-    buffer = buffer[largest : largest + h, largest : largest + w].reshape(-1)
-    return buffer
+    whole = buffer.reshape(h + 2 * largest, wide)
+    return whole[largest : largest + h, largest : largest + w].reshape(-1)
 
 
 def _shade(depth: np.ndarray, camera: Camera, grain: float, light: float) -> np.ndarray:

@@ -12,14 +12,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from pctx.vis.panel import KEYS, Panel, draw_panel
+from pctx.vis.hands import Hands
+from pctx.vis.panel import draw_panel
 from pctx.vis.stage import Stage, as_line
 
 NO_LIBRARY = 3
@@ -41,9 +41,6 @@ MARK = 0.012
 
 _IDLE = 0.01  # seconds between looks at hands and answers
 _REDRAW = 0.3  # seconds after which a window is drawn again
-_SHIFT, _CONTROL = 1, 2  # bits of GLFW's modifiers
-_LEFT, _RIGHT, _MIDDLE = 0, 1, 2
-_NAMED = MappingProxyType({"tab": 258, "page up": 266, "page down": 267})  # GLFW's key codes
 
 
 def run(folder: Path) -> int:
@@ -63,7 +60,7 @@ def run(folder: Path) -> int:
         return NO_WINDOW
     mailbox = Mailbox(folder)
     stage = Stage(ask=mailbox.ask)
-    hands = Hands(stage, window, beside)
+    hands = Hands(stage, window, beside, (WIDTH, HEIGHT))
     show = Show(stage, window, beside, hands)
     stage.open(0)
     parent = os.getppid()  # another one, where the program behind was killed
@@ -101,104 +98,6 @@ class Mailbox:
             arrays = dict(archive)
         path.unlink()
         return json.loads(str(arrays.pop("told"))), arrays
-
-
-class Hands:
-    """Mouse and keys."""
-
-    def __init__(self, stage: Stage, window: Any, beside: Any) -> None:
-        self.stage, self.panel, self.closed = stage, Panel(picture=np.zeros((1, 1, 3))), False
-        self.at, self.down, self.modifiers = (0.0, 0.0), -1, 0
-        self.size = (WIDTH, HEIGHT)
-        for each in (window, beside):
-            for key, act in self._keys().items():
-                each.register_key_action_callback(key, self._on_key(act))
-        window.register_mouse_move_callback(self._move)
-        window.register_mouse_button_callback(self._button)
-        window.register_mouse_scroll_callback(self._scroll)
-        beside.register_mouse_move_callback(self._move_beside)
-        beside.register_mouse_button_callback(self._click_beside)
-
-    def _keys(self) -> dict[int, Callable[[bool], object]]:
-        stage = self.stage
-
-        def digit(number: int) -> Callable[[bool], object]:
-            return lambda _: stage.show_layer(number)
-
-        return {
-            **{ord(str(i + 1)): digit(i) for i in range(9)},
-            _NAMED["tab"]: lambda shift: stage.next_layer(-1 if shift else 1),
-            _NAMED["page up"]: lambda shift: stage.move_cut(1, shift),
-            _NAMED["page down"]: lambda shift: stage.move_cut(-1, shift),
-            ord("N"): lambda _: stage.next_file(1),
-            ord("P"): lambda _: stage.next_file(-1),
-            ord("E"): lambda shift: stage.next_error(-1 if shift else 1),
-            ord("A"): lambda _: stage.show_all(),
-            ord("B"): lambda _: self._turn_light(),
-            ord("R"): lambda _: self._go_home(),
-            ord("="): lambda _: stage.resize(1.25),
-            ord("-"): lambda _: stage.resize(0.8),
-            ord("H"): lambda _: sys.stderr.writelines(f"{k:14} {what}\n" for k, what in KEYS),
-            ord(","): lambda _: stage.look_inside(depth=-1),
-            ord("."): lambda _: stage.look_inside(depth=1),
-            ord(";"): lambda _: stage.look_inside(head=-1),
-            ord("'"): lambda _: stage.look_inside(head=1),
-            ord("Q"): lambda _: setattr(self, "closed", True),
-        }
-
-    def _on_key(self, act: Callable[[bool], object]) -> Callable[[Any, int, int], bool]:
-        def pressed(_: Any, action: int, modifiers: int) -> bool:
-            if action:  # pressed or held
-                act(bool(modifiers & _SHIFT))
-            return False
-
-        return pressed
-
-    def _turn_light(self) -> None:
-        self.stage.light = not self.stage.light
-        self.stage.changed |= {"panel", "view"}
-
-    def _go_home(self) -> None:
-        if self.stage.orbit is not None:
-            self.stage.orbit = self.stage.home(self.stage.told)
-            self.stage.changed |= {"view"}
-
-    def _button(self, _: Any, button: int, action: int, modifiers: int) -> bool:
-        self.down, self.modifiers = (button if action else -1), modifiers
-        if action and button == _LEFT and modifiers & _SHIFT:
-            self.stage.pick(*self.at, *self.size)
-        return False
-
-    def _move(self, _: Any, x: float, y: float) -> bool:
-        dx, dy = x - self.at[0], y - self.at[1]
-        self.at = (x, y)
-        orbit = self.stage.orbit
-        if orbit is None or self.down < 0 or self.modifiers & _SHIFT:
-            return False
-        if self.down in (_RIGHT, _MIDDLE) or self.modifiers & _CONTROL:
-            self.stage.orbit = orbit.shift(dx, dy, self.size[1])
-        else:
-            self.stage.orbit = orbit.turn(dx, dy)
-        self.stage.changed |= {"view"}
-        return False
-
-    def _scroll(self, _: Any, x: float, y: float) -> bool:
-        if self.stage.orbit is not None:
-            self.stage.orbit = self.stage.orbit.zoom(float(np.exp(-0.15 * y)))
-            self.stage.changed |= {"view"}
-        return False
-
-    def _move_beside(self, _: Any, x: float, y: float) -> bool:
-        self.at = (x, y)
-        return False
-
-    def _click_beside(self, _: Any, button: int, action: int, modifiers: int) -> bool:
-        spot = self.panel.at(self.at[1]) if action and button == _LEFT else None
-        if spot is not None and spot[0] == "layer":
-            self.stage.show_layer(spot[1])
-        elif spot is not None:
-            self.stage.toggle(spot[1], alone=bool(modifiers & _SHIFT))
-        return False
 
 
 class Show:
