@@ -51,7 +51,7 @@ def data_of(file: Path) -> Any:
 
     try:
         data = OmegaConf.load(file).get("data")
-    except (yaml.YAMLError, UnicodeDecodeError, AttributeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, AttributeError, OSError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{file}: not the configuration of a run ({reason})") from error
     if not OmegaConf.is_dict(data) or "dataset" not in data:

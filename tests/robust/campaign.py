@@ -27,8 +27,6 @@ BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 HEAD = "| what | inputs tried | faults injected | survived | lost |\n|---|---:|---:|---:|---:|\n"
 SLOW_PART = 10
 """Of the lines of a quick command, one in so many is tried of `train` and `export`."""
-TWINS = 2
-"""Lines of a command that are run as a process of their own too."""
 SUITES = {
     "tests/robust/test_kills.py": "files half written",
     "tests/robust/test_security.py": "hostile files: pickles, targets, archives",
@@ -74,7 +72,7 @@ def readers(cases):
     worker.stop()
 
 
-def commands(cases):
+def commands(cases, twins):
     """Give a row a command; the faults are full disks."""
     worker = fuzz_commands.Worker()
     with tempfile.TemporaryDirectory() as models:
@@ -82,7 +80,7 @@ def commands(cases):
         for command in COMMANDS:
             slow = command in ("train", "export")
             number = max(cases // SLOW_PART, 1) if slow else cases
-            found = fuzz_commands.fuzz(command, number, worker, world, twins=TWINS)
+            found = fuzz_commands.fuzz(command, number, worker, world, twins=twins)
             row = Row(f"pctx {command}", number - found.full, found.full, len(found.lost))
             yield row, found.lost
     worker.stop()
@@ -116,7 +114,7 @@ def suites():
 def read_rows(page=PAGE):
     """Read the rows of the page."""
     table = page.read_text().partition(BEGIN)[2].partition(END)[0]
-    for line in table.splitlines()[2:]:
+    for line in table.splitlines()[3:]:
         what, tried, injected, _, lost = (cell.strip() for cell in line.strip("| \n").split("|"))
         if what != ALL:
             yield Row(what, *(int(cell.replace(",", "")) for cell in (tried, injected, lost)))
@@ -136,6 +134,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--readers", type=int, default=10_000, help="files a format")
     parser.add_argument("--commands", type=int, default=500, help="lines a command")
+    parser.add_argument("--twins", type=int, default=2, help="of those, true processes")
     parser.add_argument("--kills", type=int, default=20, help="of a command by a signal")
     parser.add_argument("--only", choices=("readers", "commands", "kills", "suites"))
     args = parser.parse_args()
@@ -143,7 +142,7 @@ def main():
         parser.error(f"the real scans are not beside the checkout ({SHARED / 'data' / 'real'})")
     parts = {
         "readers": lambda: readers(args.readers),
-        "commands": lambda: commands(args.commands),
+        "commands": lambda: commands(args.commands, args.twins),
         "kills": lambda: kills(args.kills),
         "suites": suites,
     }

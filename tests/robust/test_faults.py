@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from pctx.cli.config import overrides_of
+from pctx.cli.feeding import data_of
 from pctx.data.labels import LabelSet
 from pctx.data.prepare import crop, prepare
 from pctx.geometry.points import PointBatch, PointCloud
@@ -119,6 +121,17 @@ def test_misspelt_and_impossible_words_are_wrong_usage(words, says, worker, tmp_
     code, _, _, err = worker.run(words, here)
     assert code == 2 and says in err and "Traceback" not in err, err
     assert not list(here.rglob("*.yaml")) or words[0] == "train"
+
+
+@pytest.mark.parametrize("text", [b"a: b: c", b"\x00", b"\xff\xfe", b"\t- a", b"3", b"a: [", b""])
+def test_configurations_of_a_run_that_are_none_are_named(text, tmp_path):
+    (tmp_path / ".hydra").mkdir()
+    for name, reader in (("config", data_of), ("overrides", lambda _: overrides_of(tmp_path))):
+        file = tmp_path / f".hydra/{name}.yaml"
+        file.write_bytes(text)
+        with pytest.raises(ValueError, match=f"{name}.yaml: not ") as told:
+            reader(file)
+        assert "\n" not in str(told.value)
 
 
 def test_every_missing_channel_is_told_and_none_is_made_up(predictor, caplog):
