@@ -132,6 +132,7 @@ def _label(order: Order, predictor: Predictor, job: Job, task: Task) -> int:
 
     with unchanged(job.source):
         cloud = read(job.source)
+        _warn_of_size(order, predictor, job, len(cloud))
         with points_progress(task) as progress:
             prediction = predictor(cloud, progress)
     if order.only is not None:
@@ -152,15 +153,35 @@ def _label(order: Order, predictor: Predictor, job: Job, task: Task) -> int:
 def _is_streamed(order: Order, predictor: Predictor, job: Job) -> bool:
     """Tell whether a file is too large to be read as a whole, and of a kind that need not be."""
     from pctx.data.io.las import count_points, is_las
-    from pctx.inference.memory import POINT_BYTES
 
     las = (".las", ".laz")
     if order.features or not job.target.name.lower().endswith(las):
         return False
     if not job.source.is_file() or not is_las(job.source):
         return False
-    point = POINT_BYTES + 12 * len(predictor.checkpoint.labels)
-    return bool(count_points(job.source) * point > _IN_MEMORY * order.settings["memory"])
+    needed = count_points(job.source) * _point_bytes(predictor)
+    return bool(needed > _IN_MEMORY * order.settings["memory"])
+
+
+def _point_bytes(predictor: Predictor) -> int:
+    """Estimate the bytes that a point takes where a whole file is in memory."""
+    from pctx.inference.memory import POINT_BYTES
+
+    return POINT_BYTES + 12 * len(predictor.checkpoint.labels)
+
+
+def _warn_of_size(order: Order, predictor: Predictor, job: Job, count: int) -> None:
+    """Say so where a file that cannot be streamed takes more than the memory."""
+    needed, memory = count * _point_bytes(predictor), order.settings["memory"]
+    if needed > memory:
+        log.warning(
+            "%s: its %s points take about %.2g GiB as a whole, more than the %.2g GiB of --memory; "
+            "from .las or .laz to .las or .laz a file is labelled piece by piece",
+            job.source,
+            f"{count:,}",
+            needed / 2**30,
+            memory / 2**30,
+        )
 
 
 def _stream(order: Order, predictor: Predictor, job: Job, task: Task) -> int:

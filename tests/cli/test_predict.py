@@ -80,6 +80,16 @@ def test_a_file_too_large_for_memory_is_streamed_to_the_same_labels(pctx, model,
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize(("memory", "told"), [("1M", True), ("6M", False)])
+def test_a_file_that_is_too_large_and_cannot_be_streamed_is_told(
+    pctx, model, tmp_path, caplog, memory, told
+):
+    write(tmp_path / "scan.npz", toy_cloud(3000))
+    code, _, err = pctx("predict", model, "scan.npz", "-o", "out.npz", "--memory", memory)
+    assert code == 0, err
+    assert ("labelled piece by piece" in caplog.text) is told
+
+
 def test_workers_write_every_file_once_as_one_process_would(pctx, model, scans, tmp_path):
     (scans / "broken.laz").write_bytes(b"LASF but no more")
     assert pctx("predict", model, scans, "-o", "one")[0] == 1
