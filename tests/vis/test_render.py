@@ -8,6 +8,7 @@ from PIL import Image
 import pctx
 from pctx.data.labels import LabelSet
 from pctx.geometry.points import PointCloud
+from pctx.vis import figure
 from pctx.vis.camera import VIEWS, frame
 from pctx.vis.fields import make_scene
 from pctx.vis.figure import DARK, draw
@@ -252,3 +253,29 @@ def test_real_scans_are_told_from_tiles(real_data):
     rng = np.random.default_rng(0)
     tile = rng.uniform((-50, -50, 0), (50, 50, 8), (5000, 3)).astype(np.float32)
     assert np.degrees(np.arcsin(-frame(tile).axes[2, 2])) == pytest.approx(42)
+
+
+@pytest.mark.parametrize("width", [0.3, 7.0, 90.0, 4000.0, 80_000.0])
+def test_the_scale_bar_is_as_long_as_it_says(width):
+    coord = np.random.default_rng(0).uniform(-0.5, 0.5, (500, 3)).astype(np.float32) * width
+    camera, size, said = frame(coord, view="top", aspect=4 / 3), (800, 600), {}
+
+    class Pen:
+        def rounded_rectangle(self, box, radius, fill):
+            said["box"] = box
+
+        def line(self, ends, fill, width):
+            said.setdefault("bar", ends)
+
+        def text(self, place, word, *_, **__):
+            said["word"] = word
+
+    figure._scale_bar(Pen(), camera, size, 0, figure._ink(size, figure.DARK))
+    number, unit = said["word"].split()
+    metres = float(number) * {"m": 1, "km": 1000}[unit]
+    ends = camera.target + np.outer([-0.5, 0.5], camera.axes[0]) * metres
+    right, *_ = camera.project(ends.astype(np.float32))
+    left, _, stop, bottom = said["bar"]
+    assert stop - left == pytest.approx((right[1] - right[0]) * size[1] / 2, rel=1e-3)
+    assert 0.04 * size[0] < stop - left < 0.17 * size[0]
+    assert said["box"][0] < left < stop < said["box"][2] and bottom < said["box"][3] <= size[1]
