@@ -203,3 +203,14 @@ def test_one_scene_is_a_layer_of_its_own(street, tmp_path):
 def test_a_colour_that_is_not_there_is_refused_at_once(street):
     with pytest.raises(ValueError, match="needs color"):
         make_exhibit(street, color="rgb")
+
+
+def test_a_picked_point_of_a_selection_tells_what_only_the_file_knows(street, labels):
+    thin = replace(street.select(slice(None, None, 4)), intensity=None)
+    full = replace(street, extra={"gps_time": np.arange(len(street)) + 0.5})
+    exhibit = replace(
+        make_exhibit(thin, labels=labels), step=4, whole=lambda i: full.select(slice(i, i + 1))
+    )
+    lines = exhibit.describe(7)
+    assert lines[0] == "point 28" and "gps_time 28.5" in lines
+    assert any(line.startswith("intensity ") for line in lines)
