@@ -50,11 +50,12 @@ def data_of(file: Path) -> Any:
     from omegaconf import OmegaConf
 
     try:
-        data = OmegaConf.load(file).get("data")
-    except (yaml.YAMLError, UnicodeDecodeError, AttributeError, OSError) as error:
+        found: Any = OmegaConf.load(file)
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{file}: not the configuration of a run ({reason})") from error
-    if not OmegaConf.is_dict(data) or "dataset" not in data:
+    data = found.get("data") if OmegaConf.is_dict(found) else None
+    if data is None or not OmegaConf.is_dict(data) or "dataset" not in data:
         raise ValueError(f"{file}: not the configuration of a run (it has no data.dataset)")
     return data
 

@@ -123,7 +123,9 @@ def test_misspelt_and_impossible_words_are_wrong_usage(words, says, worker, tmp_
     assert not list(here.rglob("*.yaml")) or words[0] == "train"
 
 
-@pytest.mark.parametrize("text", [b"a: b: c", b"\x00", b"\xff\xfe", b"\t- a", b"3", b"a: [", b""])
+@pytest.mark.parametrize(
+    "text", [b"a: b: c", b"\x00", b"\xff\xfe", b"\t- a", b"3", b"a: [", b"", b"3: 4"]
+)
 def test_configurations_of_a_run_that_are_none_are_named(text, tmp_path):
     (tmp_path / ".hydra").mkdir()
     for name, reader in (("config", data_of), ("overrides", lambda _: overrides_of(tmp_path))):
