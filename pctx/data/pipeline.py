@@ -12,11 +12,14 @@ import numpy as np
 
 from pctx.data.dataset import ScanDataset
 from pctx.data.features import FeatureSpec
-from pctx.data.labels import LabelSet
+from pctx.data.labels import IGNORE_INDEX, LabelSet
 from pctx.data.prepare import OFF_FACE, Sample, crop, prepare, voxelize
 from pctx.data.transforms.protocol import Step, apply
 from pctx.geometry.grid import voxelize as voxelize_coord
 from pctx.geometry.points import PointBatch, PointCloud
+
+COUNTED_SCANS = 64
+"""Scans whose classes are looked at: some seconds at the start of a training."""
 
 _CHOICES = MappingProxyType(
     {"voxel_points": ("mean", "random"), "crop_centers": ("uniform", "balanced")}
@@ -36,7 +39,10 @@ class Pipeline:
         voxel_points: what stands for the points of a voxel in training: their `mean` with the
             commonest label, as everywhere else, or a `random` one of them, as in published recipes.
         crop_centers: where a cut has its middle: at a `uniform` voxel, or at one of a class that is
-            drawn first (`balanced`), so that rare classes are met as often as others.
+            drawn first (`balanced`), so that rare classes are met as often as others: as likely as
+            the other classes of the cloud, or by `class_scans`.
+        class_scans: training scans that have each class, from `count_class_scans`: a class that few
+            have is then drawn where it is, and one that all have elsewhere. None: not known.
         fill: values for fields that the model reads and a scan lacks, in the file's units: all its
             points then have the same.
     """
@@ -48,6 +54,7 @@ class Pipeline:
     max_points: int | None = None
     voxel_points: Literal["mean", "random"] = "mean"
     crop_centers: Literal["uniform", "balanced"] = "uniform"
+    class_scans: tuple[int, ...] | None = None
     fill: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -104,13 +111,28 @@ class Pipeline:
 
     def crop(self, points: PointBatch, max_points: int, rng: np.random.Generator) -> PointBatch:
         """Cut voxels down to `max_points` that lie together, those near a random one."""
-        return crop(points, max_points, rng, centers=self.crop_centers)
+        weights = None if self.class_scans is None else 1 / np.maximum(self.class_scans, 1)
+        return crop(points, max_points, rng, self.crop_centers, weights)
 
     def count(self, scan: str) -> int:
         """Count the voxels of a scan as it is."""
         cloud = self.dataset.read(scan)
         with _named(scan, cloud):
             return len(voxelize_coord(cloud.coord[cloud.finite] + OFF_FACE, self.grid_size))
+
+
+def count_class_scans(dataset: ScanDataset) -> tuple[int, ...]:
+    """Count the scans that have each class, of up to `COUNTED_SCANS` of training, spread over all."""
+    scans = dataset.scans("train")
+    some = np.unique(np.linspace(0, len(scans) - 1, min(len(scans), COUNTED_SCANS), dtype=int))
+    counts = np.zeros(len(dataset.card.labels), dtype=np.int64)
+    for scan in (scans[place] for place in some):
+        cloud = dataset.read(scan)
+        with _named(scan, cloud):
+            assert cloud.label is not None
+            label = np.unique(dataset.card.labels.encode(cloud.label))
+            counts[label[label != IGNORE_INDEX]] += 1
+    return tuple(counts.tolist())
 
 
 @contextmanager

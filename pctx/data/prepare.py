@@ -127,6 +127,7 @@ def crop(
     max_points: int,
     rng: np.random.Generator,
     centers: Literal["uniform", "balanced"] = "uniform",
+    class_weights: np.ndarray | None = None,
 ) -> PointBatch:
     """Keep the `max_points` voxels nearest in x and y to a random voxel of a one-cloud batch.
 
@@ -137,6 +138,8 @@ def crop(
         centers: `uniform`: each voxel is as likely as another; `balanced`: each class that the
             cloud has is, and then each of its voxels, so that a voxel counts by the inverse
             frequency of its class. Ignored voxels are then drawn only where there are no others.
+        class_weights: (classes,) how much likelier each class is to be drawn than another that the
+            cloud has too; None: as likely.
     """
     if len(points) <= max_points:
         return points
@@ -145,7 +148,9 @@ def crop(
     if centers == "balanced" and points.label is not None:
         label = points.label.numpy()
         if len(classes := np.unique(label[label != IGNORE_INDEX])):
-            choice = np.flatnonzero(label == rng.choice(classes))
+            share = None if class_weights is None else class_weights[classes]
+            drawn = rng.choice(classes, p=None if share is None else share / share.sum())
+            choice = np.flatnonzero(label == drawn)
     centre = xy[int(choice[rng.integers(len(choice))])]
     near = (xy - centre).square().sum(dim=1).argsort(stable=True)[:max_points]
     keep = near.sort().values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytorch_lightning as pl
@@ -10,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from pctx.data.batch import Planner
 from pctx.data.loader import count_voxels, evaluation_loader, training_loader
-from pctx.data.pipeline import Pipeline
+from pctx.data.pipeline import Pipeline, count_class_scans
 from pctx.data.sampler import EpochSampler
 
 log = logging.getLogger(__name__)
@@ -90,8 +91,11 @@ class ScanDataModule(pl.LightningDataModule):
                 samples,
                 samples,
             )
+        pipeline = self.pipeline
+        if pipeline.crop_centers == "balanced":
+            pipeline = replace(pipeline, class_scans=count_class_scans(pipeline.dataset))
         loader = training_loader(
-            self.pipeline,
+            pipeline,
             scans,
             batch_size=min(size, samples),
             batch_points=None if self.batch_points is None else self.batch_points * share[1],

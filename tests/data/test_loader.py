@@ -8,7 +8,7 @@ from pctx.data.dataset import ScanDataset
 from pctx.data.features import FeatureSpec
 from pctx.data.labels import Card, LabelSet
 from pctx.data.loader import count_voxels, evaluation_loader, training_loader
-from pctx.data.pipeline import Pipeline
+from pctx.data.pipeline import Pipeline, count_class_scans
 from pctx.data.prepare import OFF_FACE, crop, prepare, voxelize
 from pctx.data.transforms import Rotate
 from pctx.geometry.hierarchy import serial_hierarchy
@@ -266,6 +266,28 @@ def test_a_random_point_of_each_voxel_may_stand_for_it():
         np.testing.assert_array_equal(voxel, points.grid_coord)
     # Of 24 points a voxel, any may be drawn.
     assert (drawn[0].coord != drawn[1].coord).any(1).float().mean() > 0.8
+
+
+def test_balanced_crops_prefer_the_class_that_fewer_scans_have(pipeline):
+    class Rare(MadeScans):
+        def read(self, scan):  # the class 9 is in two of five scans
+            cloud = random_cloud(int(scan))
+            label = np.where(cloud.coord[:, 0] < 5, 9, 5) if scan in "13" else np.full(400, 5)
+            return replace(cloud, label=label)
+
+    made = replace(pipeline, dataset=Rare(), augment={}, grid_size=1.0, crop_centers="balanced")
+    assert count_class_scans(made.dataset) == (5, 2)
+    rng = np.random.default_rng(0)
+    whole = made.training_points("1", rng)
+
+    def share(pipeline):
+        crops = [pipeline.crop(whole, 1, rng) for _ in range(600)]
+        return np.mean([int(each.label[0]) == 1 for each in crops])
+
+    # Five to two, and even; of 600 draws the share varies by 0.02.
+    assert share(replace(made, class_scans=(5, 2))) == pytest.approx(5 / 7, abs=0.08)
+    assert share(made) == pytest.approx(1 / 2, abs=0.08)
+    assert share(replace(made, class_scans=(0, 0))) == pytest.approx(1 / 2, abs=0.08)
 
 
 def test_points_that_are_not_finite_are_never_drawn():
