@@ -88,8 +88,9 @@ def loader(context: typer.Context) -> None:
     here = facts("cpu")
     caption = (
         f"a scan of {config.file or 'simulated streets'}: {points:,} points, {report.voxels:,} "
-        f"voxels of {config.grid_size:g} m; milliseconds a scan; loaders of {config.workers} "
-        f"processes; medians of up to {config.repeats} runs"
+        f"voxels of {config.grid_size:g} m; milliseconds a scan"
+        f"{' of a processor, of all processes together' if report.by_processor else ''}; loaders "
+        f"of {config.workers} processes; medians of up to {config.repeats} runs"
     )
     print_table(_rows(report), here, config.threads, caption)
     settings = {name: getattr(config, name) for name in _SETTINGS}

@@ -1,6 +1,7 @@
 """What loading costs on this machine, beside the common way in numpy.
 
-Scans lie in memory. Times are those of a scan, on the wall clock.
+Scans lie in memory. Times are those of a scan: what processors work for it, in this process and in
+the loader's, where the system tells; else the wall clock's.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing import active_children
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,10 +40,13 @@ FIELDS = ("sensor_coord", "intensity")
 COMMON = "common"
 """The name of the plainer way."""
 
+_SCHEDULED = Path("/proc/self/schedstat")
+"""Where Linux tells for how many nanoseconds a process has run."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LoadingReport:
-    """What a scan costs, in seconds of the wall clock.
+    """What a scan costs, in seconds.
 
     Attributes:
         work: by loader processes, `drawn`, where a random point stands for each voxel, as in the
@@ -49,10 +55,12 @@ class LoadingReport:
             loader processes, `shape`, with the features that take longest, and `plan`, with the
             plans of a model.
         voxels: of a scan.
+        by_processor: whether seconds are those that processors worked, and not the wall clock's.
     """
 
     work: tuple[Measurement, ...]
     voxels: int
+    by_processor: bool
 
 
 def measure_loading(
@@ -76,7 +84,9 @@ def measure_loading(
         repeats: turns, at most.
         tell: called with what is being measured.
     """
-    clock = Clock(repeats=repeats, device=torch.device("cpu"))
+    told = _SCHEDULED.is_file()
+    place = torch.device("cpu")
+    clock = Clock(repeats=repeats, device=place, process=told, helpers=_seconds_of_children)
     make = partial(_pipeline, clouds, labels, grid_size)
     load = partial(_by_loader, clock, scans=scans)
     ours = partial(_our_loader, num_samples=scans, num_workers=workers)
@@ -102,7 +112,8 @@ def measure_loading(
     with torch.device("meta"):
         backbone = create_model(MODEL, in_channels=4, num_classes=len(labels)).backbone
     work.append(load("plan", ours(plain, planner_of(backbone))))
-    return LoadingReport(work=tuple(work), voxels=len(plain.sample("0").points))
+    voxels = len(plain.sample("0").points)
+    return LoadingReport(work=tuple(work), voxels=voxels, by_processor=told)
 
 
 class _Held(ScanDataset):
@@ -193,6 +204,15 @@ def _measure_parts(clock: Clock, pipeline: Pipeline, cloud: PointCloud) -> list[
             BATCH,
         ),
     ]
+
+
+def _seconds_of_children() -> float:
+    """Sum what processors have worked for the processes that this one started."""
+    tasks = (Path(f"/proc/{child.pid}/task") for child in active_children())
+    spent = (
+        int(file.read_text().split()[0]) for task in tasks for file in task.glob("*/schedstat")
+    )
+    return sum(spent) / 1e9
 
 
 def _exhaust(loader: DataLoader[Any]) -> None:
