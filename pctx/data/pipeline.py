@@ -122,7 +122,7 @@ class Pipeline:
 
 
 def count_class_scans(dataset: ScanDataset) -> tuple[int, ...]:
-    """Count the scans that have each class, of up to `COUNTED_SCANS` of training, spread over all."""
+    """Count the scans of each class, of up to `COUNTED_SCANS` training scans spread over all."""
     scans = dataset.scans("train")
     some = np.unique(np.linspace(0, len(scans) - 1, min(len(scans), COUNTED_SCANS), dtype=int))
     counts = np.zeros(len(dataset.card.labels), dtype=np.int64)
