@@ -101,6 +101,7 @@ def fit(config: Any, run: Path) -> Scores:
     from pctx.models.planner import planner_of
 
     check_settings(config)
+    resume = find_state(run, config.trainer.max_epochs) if config.resume else None
     budget = make_budget(config.trainer, start)
     pl.seed_everything(config.seed, verbose=False)
     # Loaders have processors of their own.
@@ -118,7 +119,7 @@ def fit(config: Any, run: Path) -> Scores:
         recompute_blocks(model)
     if config.compile:
         model.compile(dynamic=True)
-    if config.init_from:
+    if config.init_from and resume is None:  # a state has its own weights
         _start_from(config.init_from, model)
     data = config.data
     datamodule = ScanDataModule(
@@ -158,7 +159,6 @@ def fit(config: Any, run: Path) -> Scores:
     count = sum(p.numel() for p in model.parameters())
     scans = len(pipeline.dataset.scans("train"))
     log.info("%s: %s parameters; %d training scans; %s", backbone, f"{count:,}", scans, run)
-    resume = find_state(run, config.trainer.max_epochs) if config.resume else None
     check_room(run, 4 * count)
     callbacks: list[pl.Callback] = [SaveModel(describe, run)]
     if config.freeze is not None:

@@ -248,3 +248,13 @@ def test_a_run_killed_twice_before_a_score_is_scored(whole, folder, monkeypatch)
     assert kill_after(1, monkeypatch, "resume=part")
     assert run("resume=part") == 0
     assert_same_run(folder / "part", whole / "run")
+
+
+def test_a_fine_tuned_run_goes_on_without_the_model_that_it_started_from(
+    whole, folder, monkeypatch
+):
+    shutil.copy(whole / "run" / "model.pt", folder / "first.pt")
+    toy = [*TOY, scans(whole), "trainer.max_epochs=2", "init_from=first.pt"]
+    assert kill_after(2, monkeypatch, *toy, "hydra.run.dir=part")
+    (folder / "first.pt").unlink()
+    assert run("resume=part") == 0
