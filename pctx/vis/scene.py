@@ -206,15 +206,17 @@ def color_scene(
 ) -> Scene:
     """Give each point the colour (n, 3) uint8 it has; those without a position are left out."""
     finite = cloud.finite
-    coord = cloud.coord[finite].astype(np.float64)
+    coord = cloud.coord
+    if not finite.all():
+        coord, color = coord[finite], color[finite]
     sample = coord[:: max(1, len(coord) // CENTER_SAMPLE)]
-    center = np.median(sample, axis=0) if len(sample) else np.zeros(3)
+    center = np.median(sample, axis=0) if len(sample) else np.zeros(3, np.float32)
     if lost := len(cloud) - len(coord):
         lost_note = f"{lost:,} points without a position left out"
         note = f"{note}; {lost_note}" if note else lost_note
     return Scene(
-        coord=(coord - center).astype(np.float32),
-        color=color[finite],
+        coord=coord - center,
+        color=color,
         title=title,
         subject=subject,
         scale=scale,
