@@ -147,7 +147,9 @@ def _hydra_sentence(text: str) -> str:
     text = text.split(" Config search path:")[0]
     if text.startswith("Could not override "):
         key = text.split("'")[1]
-        close = get_close_matches(key, known_keys(key.rpartition(".")[0]), n=1)
+        # A key of another option of the same group is known, and not here.
+        others = [known for known in known_keys(key.rpartition(".")[0]) if known != key]
+        close = get_close_matches(key, others, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return f"there is no key {key!r} in the configuration{hint} (--cfg job shows all)"
     if found := re.search(r"Could not find '(\S+)/(\S+)' Available options in '\S+': (.*)", text):

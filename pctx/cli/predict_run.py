@@ -55,7 +55,10 @@ def run_jobs(order: Order, checkpoint: Checkpoint, jobs: Sequence[Job]) -> list[
     from pctx.data.io.atomic import sweep
     from pctx.inference.predictor import Predictor
 
-    predictor = Predictor(checkpoint, order.device, features=order.features, **order.settings)
+    try:
+        predictor = Predictor(checkpoint, order.device, features=order.features, **order.settings)
+    except ValueError as error:
+        raise ValueError(named(order.model, error)) from error
     choose_backend(predictor.model, order.backend)
     failed = []
     for folder in {job.target.parent for job in jobs}:

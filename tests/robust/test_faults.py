@@ -11,6 +11,7 @@ import torch
 
 from pctx.cli.config import overrides_of
 from pctx.cli.feeding import data_of
+from pctx.data.io.formats import write
 from pctx.data.labels import LabelSet
 from pctx.data.prepare import crop, prepare
 from pctx.geometry.points import PointBatch, PointCloud
@@ -108,6 +109,7 @@ def test_every_code_of_a_gapped_set_comes_back_in_the_file(worker, tmp_path):
         (["train", "modle=ptv3_tiny"], "modle"),
         (["train", "model=ptv9"], "ptv9"),
         (["trian"], "trian"),
+        (["train", "criterion.class_weights=[1]"], "no key 'criterion.class_weights' in the conf"),
         (["check", "data=folder", "data.root=.", "data.grid_size=x"], "data.grid_size must be"),
         (["check", "data=folder", "data.root=.", "data.batch_size=none"], "data.batch_size must"),
         (["check", "data=folder", "data.root=.", "data.num_workers=-1"], "data.num_workers must"),
@@ -134,6 +136,18 @@ def test_configurations_of_a_run_that_are_none_are_named(text, tmp_path):
         with pytest.raises(ValueError, match=f"{name}.yaml: not ") as told:
             reader(file)
         assert "\n" not in str(told.value)
+
+
+def test_weights_that_do_not_fit_name_their_file_and_the_difference(worker, tmp_path):
+    toy_checkpoint().save(tmp_path / "model.pt")
+    content = torch.load(tmp_path / "model.pt", weights_only=True)
+    name = next(iter(content["weights"]))
+    content["weights"] = {f"{k}x" if k == name else k: v for k, v in content["weights"].items()}
+    torch.save(content, tmp_path / "model.pt")
+    write(tmp_path / "a.ply", toy_cloud(10))
+    code, _, _, err = worker.run(["predict", "model.pt", "a.ply", "-o", "b.ply"], tmp_path)
+    assert code == 1 and "pctx: model.pt: the weights, of pctx" in err
+    assert f"1 missing ({name}" in err and f"1 unexpected ({name}x" in err
 
 
 def test_every_missing_channel_is_told_and_none_is_made_up(predictor, caplog):
