@@ -109,13 +109,13 @@ def test_every_command_takes_any_cloud(cloud, worker, tmp_path):
         ["predict", "model.pt", "scans/a.ply", "-o", "a.npz", "--device", "cpu"],
         ["predict", "model.pt", "scans/a.ply", "-o", "b.ply", "--tile", "5", "--views", "2"],
         ["prepare", *data, "data.cache=cache", "workers=0"],
-        ["evaluate", *data, "checkpoint=model.pt", "split=all", "hydra.run.dir=run"],
+        ["evaluate", *data, "data.splits={val:['*.ply']}", "checkpoint=model.pt", "split=val"],
         ["check", *data],
         ["card", "scans"],
     ):
         code, _, _, err = worker.run(command, here)
         assert code in (0, 1), (command, err)
         assert "Traceback" not in err and "internal error" not in err, (command, err)
-        if command[0] in ("info", "view", "predict", "prepare"):
+        if command[0] in ("info", "view", "predict", "prepare", "evaluate"):
             assert code == 0, (command, err)
     assert len(read(here / "a.npz")) == len(read(here / "b.ply")) == len(coord)
