@@ -39,14 +39,19 @@ def check_settings(config: Any) -> None:
     clip = config.trainer.gradient_clip_val
     if clip is not None and not (isinstance(clip, int | float) and clip >= 0):
         raise UsageError(f"trainer.gradient_clip_val must be a norm, or null, found {clip}")
-    _check_machine(config.trainer)
+    _check_machine(config.trainer, config.compile)
 
 
-def _check_machine(trainer: Any) -> None:
+def _check_machine(trainer: Any, compiled: bool) -> None:
     """Find out whether there is a GPU where one is needed; Lightning would take something else."""
     import torch
 
     on_gpu = torch.accelerator.is_available() and trainer.accelerator != "cpu"
+    if compiled and not on_gpu:
+        raise UsageError(
+            "compile=true needs a GPU; on a CPU it takes minutes before the first step, and the "
+            "dense parts of a network are then no faster"
+        )
     strategy = trainer.strategy
     name = strategy if isinstance(strategy, str) else strategy.get("_target_", "")
     if "fsdp" in name.lower() and not on_gpu:

@@ -18,6 +18,7 @@ WRONG = [
     ({"trainer.precision": "16-mixed"}, "trainer.precision=16-mixed needs a GPU; a CPU has bf16"),
     ({"trainer.precision": 16}, "trainer.precision=16-mixed needs a GPU"),
     ({"trainer.strategy": "fsdp"}, "trainer=fsdp needs GPUs, as it splits the model over them"),
+    ({"compile": True}, "compile=true needs a GPU; on a CPU it takes minutes"),
 ]
 
 
@@ -42,4 +43,6 @@ def test_a_setting_that_cannot_be_is_named(config, monkeypatch, changes, words):
 @pytest.mark.parametrize("override", ["trainer=fsdp", "trainer=ddp", "trainer=default"])
 def test_a_machine_with_a_gpu_has_what_the_trainers_need(monkeypatch, override):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    check_settings(compose("train", ["name=x", override, "trainer.precision=16-mixed"]))
+    check_settings(
+        compose("train", ["name=x", override, "trainer.precision=16-mixed", "compile=true"])
+    )
