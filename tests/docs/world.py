@@ -48,8 +48,24 @@ def build(folder: Path) -> None:
         name = f"test_data_{tile}_LA93_IGN69.laz"
         write(folder / "tiles" / name, full_cloud(number))
     write(folder / TILES_LAST, full_cloud())
+    (folder / "isprs").mkdir()
+    for number, sample in enumerate((11, 21, 31, 41, 51, 61, 71)):
+        write(folder / "isprs" / f"samp{sample}-utm.laz", full_cloud(number))
+    for number, name in enumerate(("train/0", "train/7", "val/25612")):
+        path = folder / "range_images" / f"{name}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, range_image(number))
     driving(folder)
     toy_checkpoint().save(folder / "model.pt")
+
+
+def range_image(seed):
+    """x, y, z, intensity, depth and label of 32 beams."""
+    rng = np.random.default_rng(seed)
+    image = rng.uniform(1, 20, (32, 60, 6)).astype(np.float32)
+    image[..., 4] = np.linalg.norm(image[..., :3], axis=-1)
+    image[..., 5] = np.arange(32)[:, None] % 3
+    return image
 
 
 TILES_LAST = f"test_data_{TILES[-1]}_LA93_IGN69.laz"
