@@ -94,7 +94,7 @@ def make(world, command, folder, rng):
     for name in ("in", "out"):
         (folder / name).mkdir(parents=True)
     arguments, outputs = _BUILDERS[command](world, folder, rng)
-    if arguments and rng.random() < 0.08:
+    if arguments and command != "demo" and rng.random() < 0.08:
         arguments[rng.randrange(len(arguments))] = rng.choice((*NUMBERS, *NAMES))
     if rng.random() < 0.05:
         arguments.append(rng.choice(("--nonsense", "-q", "extra", *NUMBERS, *NAMES)))

@@ -11,6 +11,7 @@ import yaml
 from hydra.utils import instantiate
 
 from pctx.cli.config import compose
+from tests.docs.pages import files_of
 from tests.toy import toy_cloud
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "add-a-transform.md"
@@ -21,7 +22,7 @@ def folder(tmp_path, monkeypatch):
     """A folder with the files that the page names."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    for name, text in re.findall(r"^```\w+ (\S+)\n(.*?)^```", PAGE.read_text(), re.S | re.M):
+    for name, text in files_of(PAGE).items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     yield tmp_path
