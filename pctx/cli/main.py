@@ -110,10 +110,12 @@ def main(command: str | None = None) -> None:
     before = signal.signal(signal.SIGTERM, _end) if here else None
     try:
         app(None if command is None else [command, *sys.argv[1:]])
-    except SystemExit as stop:
-        if stop.code in (INTERRUPTED, TERMINATED):
+    except (SystemExit, KeyboardInterrupt) as stop:
+        # Of a Ctrl-C in the first moments, before the line is understood, nobody else takes care.
+        code = stop.code if isinstance(stop, SystemExit) else INTERRUPTED
+        if code in (INTERRUPTED, TERMINATED):
             sys.stderr.write("pctx: stopped; what was finished is kept\n")
-        raise
+        raise SystemExit(code) from None
     except Exception as error:
         if debug:
             raise

@@ -170,7 +170,7 @@ def fit(config: Any, run: Path) -> Scores:
         trainer.fit(module, datamodule=datamodule, ckpt_path=resume, weights_only=True)
     except Stopped as stop:
         log.info("%s; it goes on with: pctx train resume=%s", stop, run)
-        raise KeyboardInterrupt from None
+        raise SystemExit(128 + stop.signal) from None
     except SystemExit:  # Lightning's way out of Ctrl-C
         raise KeyboardInterrupt from None
     return _best(run, module)

@@ -36,7 +36,15 @@ _DAMAGES = (
 
 
 class Stopped(Exception):
-    """A signal ends the run, whose state is saved."""
+    """A signal ends the run, whose state is saved.
+
+    Attributes:
+        signal: its number; in a process that did not get it itself, Ctrl-C's.
+    """
+
+    def __init__(self, asked: str | None, step: int) -> None:
+        super().__init__(f"{asked or 'stopped'}: step {step} is saved")
+        self.signal = signal.Signals[asked or "SIGINT"]
 
 
 class CheckpointFiles(TorchCheckpointIO):
@@ -222,7 +230,7 @@ class Checkpoints(pl.Callback):
 
     def _leave(self, trainer: pl.Trainer) -> None:
         if _any(trainer, self._asked is not None):
-            raise Stopped(f"{self._asked or 'stopped'}: step {trainer.global_step} is saved")
+            raise Stopped(self._asked, trainer.global_step)
 
 
 def _any(trainer: pl.Trainer, here: bool) -> bool:

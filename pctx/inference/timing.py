@@ -22,6 +22,10 @@ _WARM_UP = 1.0
 _Key = TypeVar("_Key")
 
 
+_TICK = 1e-6
+"""Seconds that a clock may not see: of a process some count in steps of that."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
     """A piece of work, timed.
@@ -41,11 +45,11 @@ class Measurement:
     @property
     def ms(self) -> float:
         """The median of the runs, in milliseconds."""
-        return 1e3 * median(self.seconds)
+        return 1e3 * max(median(self.seconds), _TICK)
 
     def plain_ms(self, way: str) -> float:
         """Return the median of a plainer way, in milliseconds."""
-        return 1e3 * median(self.plain[way])
+        return 1e3 * max(median(self.plain[way]), _TICK)
 
     def ratio(self, way: str) -> float:
         """Return how many times as long a plainer way takes."""
