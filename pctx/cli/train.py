@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from contextlib import nullcontext
 from functools import partial
@@ -171,8 +172,10 @@ def fit(config: Any, run: Path) -> Scores:
     except Stopped as stop:
         log.info("%s; it goes on with: pctx train resume=%s", stop, run)
         raise SystemExit(128 + stop.signal) from None
-    except SystemExit:  # Lightning's way out of Ctrl-C
-        raise KeyboardInterrupt from None
+    except SystemExit as stop:
+        if stop.code == 128 + signal.SIGTERM:
+            raise
+        raise KeyboardInterrupt from None  # Lightning's way out of Ctrl-C
     return _best(run, module)
 
 
