@@ -47,6 +47,8 @@ INTERRUPTED = 130
 TERMINATED = 128 + signal.SIGTERM
 """And of one that was told to end, as by `kill` or the scheduler of a cluster."""
 
+_STOPPED = "stopped; what was finished is kept"
+
 _ON_PURPOSE = (ValueError, OSError, FloatingPointError, ImportError, RuntimeError)
 _OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -107,29 +109,33 @@ def main(command: str | None = None) -> None:
     if not debug:
         warnings.simplefilter("ignore")
     here = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, _end) if here else None
+    told: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        """End as Ctrl-C does: what is half written is removed."""
+        told.append(number)
+        raise SystemExit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end) if here else None
     try:
         app(None if command is None else [command, *sys.argv[1:]])
     except (SystemExit, KeyboardInterrupt) as stop:
         # Of a Ctrl-C in the first moments, before the line is understood, nobody else takes care.
         code = stop.code if isinstance(stop, SystemExit) else INTERRUPTED
         if code in (INTERRUPTED, TERMINATED):
-            sys.stderr.write("pctx: stopped; what was finished is kept\n")
-        raise SystemExit(code) from None
+            _fail(_STOPPED, code)
+        raise
     except Exception as error:
         if debug:
             raise
+        if told:  # and a library has made something else of it
+            _fail(_STOPPED, TERMINATED)
         if _is_hydras(error) and isinstance(error.__cause__, _ON_PURPOSE):
             error = error.__cause__  # raised by what Hydra was asked to make
         _fail(_sentence(error), _exit_code(error))
     finally:
         if here:
             signal.signal(signal.SIGTERM, before)
-
-
-def _end(*_: object) -> None:
-    """End as Ctrl-C does: what is half written is removed."""
-    raise SystemExit(TERMINATED)
 
 
 def _sentence(error: BaseException) -> str:

@@ -15,6 +15,7 @@ import os
 import pkgutil
 import resource
 import select
+import signal
 import sys
 import time
 from contextlib import suppress
@@ -22,6 +23,8 @@ from pathlib import Path
 
 SAID = 1 << 20
 """Bytes that a command may say before somebody listens."""
+ENDS = (signal.SIGTERM, signal.SIGINT)
+"""Signals that wait while a fork is made ready."""
 PATIENCE = 12
 """A command that waits for this many times its limit hangs, whatever it does."""
 TYPICAL = (["info", "none"], ["check", "data=folder", "data.root=none"])
@@ -83,7 +86,10 @@ def run(arguments, folder, seconds, room, largest=None, kill=None, **around):
     pipes = [os.pipe() for _ in range(2)]
     for read, _ in pipes:
         fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, SAID)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
     child = os.fork()
+    if child != 0:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
     if child == 0:
         set_up(Path(folder), seconds, room, largest, [write for _, write in pipes])
         surround(**around)
@@ -152,9 +158,12 @@ def obey(arguments):
 
     code = 0
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
         command()
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except KeyboardInterrupt:  # before the command had begun
+        code = 130
     except BaseException:
         import traceback
 
