@@ -140,7 +140,11 @@ def main(command: str | None = None) -> None:
 
 def _sentence(error: BaseException) -> str:
     """Say in one line what went wrong."""
-    text = " ".join(str(error).split())
+    text = str(error)
+    if "Original Traceback" in text:  # torch's word for what ended a loader's process
+        last = text.strip().splitlines()[-1]
+        text = last.partition(": ")[2] or last
+    text = " ".join(text.split())
     if _is_hydras(error):
         override = getattr(error, "override", None)
         return unquoted(override) if override else _hydra_sentence(text)

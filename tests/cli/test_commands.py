@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import typer
 
-from pctx.cli.main import app
+from pctx.cli.main import app, main
 from pctx.data.io.formats import read, write
 from pctx.geometry.points import PointCloud
 from pctx.inference.predictor import Predictor
@@ -323,3 +323,16 @@ def test_an_empty_cloud_gives_an_empty_file(pctx, model, tmp_path):
     write(tmp_path / "none.npz", PointCloud(coord=np.zeros((0, 3), dtype=np.float32)))
     assert pctx("predict", model, "none.npz", "-o", "out.npz")[0] == 0
     assert len(read(tmp_path / "out.npz")) == 0
+
+
+def test_what_ends_a_process_that_loads_is_told_as_if_it_were_here(monkeypatch, capsys):
+    traceback = "Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most …):\n"
+
+    def fails(*_):
+        raise ValueError(f"{traceback}  File …\nValueError: a.laz: cut at byte 3\n")
+
+    monkeypatch.setattr("pctx.cli.main.app", fails)
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 1
+    assert capsys.readouterr().err == "pctx: a.laz: cut at byte 3\n"
