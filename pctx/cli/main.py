@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-import signal
 import sys
-import threading
 import warnings
 from difflib import get_close_matches
 
@@ -30,6 +28,7 @@ from pctx.cli import (
     view,
 )
 from pctx.cli.config import UsageError, known_keys, unquoted
+from pctx.cli.stopping import INTERRUPTED, TERMINATED, stoppable
 from pctx.cli.streams import open_streams
 
 app = typer.Typer(
@@ -42,11 +41,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-INTERRUPTED = 130
-"""The exit code of a command stopped by Ctrl-C."""
-TERMINATED = 128 + signal.SIGTERM
-"""And of one that was told to end, as by `kill` or the scheduler of a cluster."""
-
 _STOPPED = "stopped; what was finished is kept"
 
 _ON_PURPOSE = (ValueError, OSError, FloatingPointError, ImportError, RuntimeError)
@@ -108,34 +102,24 @@ def main(command: str | None = None) -> None:
     debug = os.environ.get("PCTX_DEBUG") == "1"
     if not debug:
         warnings.simplefilter("ignore")
-    here = threading.current_thread() is threading.main_thread()
-    told: list[int] = []
-
-    def end(number: int, _: object) -> None:
-        """End as Ctrl-C does: what is half written is removed."""
-        told.append(number)
-        raise SystemExit(TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, end) if here else None
-    try:
-        app(None if command is None else [command, *sys.argv[1:]])
-    except (SystemExit, KeyboardInterrupt) as stop:
-        # Of a Ctrl-C in the first moments, before the line is understood, nobody else takes care.
-        code = stop.code if isinstance(stop, SystemExit) else INTERRUPTED
-        if code in (INTERRUPTED, TERMINATED):
-            _fail(_STOPPED, code)
-        raise
-    except Exception as error:
-        if debug:
+    with stoppable() as told_to_end:
+        try:
+            app(None if command is None else [command, *sys.argv[1:]])
+        except (SystemExit, KeyboardInterrupt) as stop:
+            # Of a Ctrl-C in the first moments, before the line is understood, nobody else takes
+            # care.
+            code = stop.code if isinstance(stop, SystemExit) else INTERRUPTED
+            if code in (INTERRUPTED, TERMINATED):
+                _fail(_STOPPED, code)
             raise
-        if told:  # and a library has made something else of it
-            _fail(_STOPPED, TERMINATED)
-        if _is_hydras(error) and isinstance(error.__cause__, _ON_PURPOSE):
-            error = error.__cause__  # raised by what Hydra was asked to make
-        _fail(_sentence(error), _exit_code(error))
-    finally:
-        if here:
-            signal.signal(signal.SIGTERM, before)
+        except Exception as error:
+            if debug:
+                raise
+            if told_to_end():  # and a library has made something else of it
+                _fail(_STOPPED, TERMINATED)
+            if _is_hydras(error) and isinstance(error.__cause__, _ON_PURPOSE):
+                error = error.__cause__  # raised by what Hydra was asked to make
+            _fail(_sentence(error), _exit_code(error))
 
 
 def _sentence(error: BaseException) -> str:
