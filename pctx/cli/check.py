@@ -11,7 +11,7 @@ import typer
 
 from pctx.cli.config import UsageError, run_composed
 from pctx.cli.feeding import check_numbers
-from pctx.cli.tables import plain_console
+from pctx.cli.tables import print_table
 
 if TYPE_CHECKING:
     from pctx.data.audit import ScanFacts
@@ -128,9 +128,9 @@ def _print(
     from rich.table import Table
 
     table = Table(box=None)
-    table.add_column("")
+    table.add_column("", overflow="fold")
     for split in splits:
-        table.add_column(split, justify="right")
+        table.add_column(split, justify="right", no_wrap=True)
     table.add_row("scans", *(f"{len(scans):,}" for scans in splits.values()))
     of = {split: [f for f in facts if f.split == split and f.error is None] for split in splits}
     table.add_row("points", *(f"{sum(f.points for f in of[split]):,}" for split in splits))
@@ -141,8 +141,7 @@ def _print(
     for name in (*labels.names, "ignored"):
         cells = (_share(counts[split][name], total[split]) for split in splits)
         table.add_row(name, *cells, style="dim" if name == "ignored" else "")
-    console = plain_console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    console.print(table)
+    print_table(table, width=None if sys.stdout.isatty() else 120, highlight=False)
     if found.spacing is not None:
         voxels = "" if found.voxels is None else f"; {found.voxels:,} voxels in the median scan"
         typer.echo(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from pctx.engine.metrics import Scores
+
+WIDEST = 10_000
+"""Columns of a terminal in which every table has room."""
 
 
 def plain_console(**options: Any) -> Console:
@@ -19,14 +23,25 @@ def plain_console(**options: Any) -> Console:
     return Console(markup=False, emoji=False, **options)
 
 
+def print_table(table: Table, **options: Any) -> None:
+    """Print a table whose numbers stay whole on narrow terminals too.
+
+    Names fold first, then the frame goes; what is wider still is left to the terminal to wrap.
+
+    Args:
+        table: its numbers are in columns that do not wrap.
+        options: of the console.
+    """
+    console = plain_console(**options)
+    if _least_width(table, console) > console.width:
+        table.box, table.padding, table.pad_edge = None, (0, 1, 0, 0), False
+        console.width = max(console.width, _least_width(table, console))
+    console.print(table)
+
+
 def print_scores(scores: Scores, title: str) -> None:
     """Print IoU, precision, recall and points of each class, and the means."""
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("class")
-    for heading in ("IoU", "precision", "recall", "points"):
-        table.add_column(heading, justify="right")
+    table = _scores_table(title, "class", ("IoU", "precision", "recall", "points"))
     columns = scores.iou, scores.precision, scores.accuracy
     for row, name in enumerate(scores.labels.names):
         values = (_score(column[row]) for column in columns)
@@ -37,21 +52,31 @@ def print_scores(scores: Scores, title: str) -> None:
     points = f"{int(scores.support.sum()):,}"
     table.add_row(f"mean{over}", _score(scores.miou), "", _score(scores.macc), points, style="bold")
     table.add_row("weighted by points", _score(scores.fwiou), "", _score(scores.oa), "")
-    plain_console().print(table)
+    print_table(table)
 
 
 def print_parts(parts: Mapping[str, Scores]) -> None:
     """Print the means of each part of the scans, a line a part."""
-    from rich.table import Table
-
-    table = Table(title="parts of the scans", title_justify="left", title_style="bold")
-    table.add_column("points")
-    for heading in ("mIoU", "mAcc", "OA", "classes", "points"):
-        table.add_column(heading, justify="right")
+    headings = "mIoU", "mAcc", "OA", "classes", "points"
+    table = _scores_table("parts of the scans", "points", headings)
     for name, scores in parts.items():
         values = (_score(value) for value in (scores.miou, scores.macc, scores.oa))
         table.add_row(name, *values, str(scores.num_present), f"{int(scores.support.sum()):,}")
-    plain_console().print(table)
+    print_table(table)
+
+
+def _scores_table(title: str, names: str, numbers: Sequence[str]) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column(names, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _least_width(table: Table, console: Console) -> int:
+    return console.measure(table, options=console.options.update(width=WIDEST)).minimum
 
 
 def _score(value: float) -> str:

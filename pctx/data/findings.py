@@ -70,8 +70,8 @@ def findings(
         *_grid(grid_size, advice, spacing),
     ]
     return Findings(
-        wrong=tuple(wrong),
-        notes=tuple(notes),
+        wrong=tuple(dict.fromkeys(wrong)),  # a scan of two splits is named once
+        notes=tuple(dict.fromkeys(notes)),
         spacing=spacing,
         grid_size=advice,
         voxels=int(np.median(voxels)) if voxels else None,

@@ -143,13 +143,6 @@ def make_exhibit(
     )
 
 
-def scene_exhibit(scene: Scene) -> Exhibit:
-    """Give one scene as an exhibit of a single layer."""
-    cloud = PointCloud(coord=scene.coord, origin=scene.shift, color=scene.color)
-    name = scene.subject or "colour"
-    return Exhibit(title=scene.title, cloud=cloud, layers={name: lambda _: scene})
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Places:
     """Where to look, the largest first.

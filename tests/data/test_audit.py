@@ -97,6 +97,12 @@ def test_faults_of_many_scans_are_told_once():
     assert wrong[1].startswith("50 of 51 scans (first 0) lack color")
 
 
+def test_a_broken_scan_of_two_splits_is_named_once():
+    both = [fact(split, "t", error="t.las: broken") for split in SPLITS]
+    found = found_in(*both, splits={"train": ["t", "u"], "val": ["t", "u"]})
+    assert found.wrong == ("t.las: broken",)
+
+
 def test_a_scan_of_two_splits_is_wrong_unless_the_splits_are_the_same():
     found = found_in(splits={"train": ["t", "v"], "val": ["v"]})
     assert found.wrong == ("v: it is in the splits train and val at once",)

@@ -11,7 +11,7 @@ import pytest
 from pctx.vis.attention import relevance_scene
 from pctx.vis.camera import frame
 from pctx.vis.desk import Desk
-from pctx.vis.exhibit import scene_exhibit
+from pctx.vis.exhibit import Exhibit
 from pctx.vis.figure import PAPER, draw
 from pctx.vis.html import write_html
 from pctx.vis.palette import UNLABELED, Ramp, ramp_colors
@@ -97,7 +97,8 @@ def test_a_page_knows_the_mark(street, values, tmp_path):
 def test_the_window_is_given_the_mark(street, values, tmp_path):
     scene = relevance_scene(street, values, query=7)
     for number, shown in enumerate((scene, replace(scene, mark=None)), start=1):
-        desk = Desk([("a", partial(scene_exhibit, shown))], tmp_path)
+        exhibit = Exhibit(title="a", cloud=street, layers={"attention": lambda _, s=shown: s})
+        desk = Desk([("a", partial(lambda e: e, exhibit))], tmp_path)
         request = {"ask": "open", "file": 0, "layer": None, "ahead": True, "number": number}
         desk.answer(json.dumps(request))
         with np.load(tmp_path / f"{number}.npz") as arrays:

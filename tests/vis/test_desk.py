@@ -8,13 +8,7 @@ from pctx.data.prediction import Prediction
 from pctx.geometry.points import PointCloud
 from pctx.vis import desk as desks
 from pctx.vis.desk import Desk
-from pctx.vis.exhibit import (
-    Exhibit,
-    Focus,
-    error_places,
-    make_exhibit,
-    scene_exhibit,
-)
+from pctx.vis.exhibit import Exhibit, Focus, error_places, make_exhibit
 from pctx.vis.fields import make_scene
 
 OPEN = {"ask": "open", "file": 0, "layer": None, "ahead": True}
@@ -190,14 +184,6 @@ def test_without_errors_there_is_nowhere_to_go(street, labels, tmp_path):
     _, ask = asking([of(make_exhibit(street))], tmp_path)
     ask(OPEN)
     assert "need a prediction" in ask({"ask": "errors"})[0]["words"][0]
-
-
-def test_one_scene_is_a_layer_of_its_own(street, tmp_path):
-    scene = make_scene(street, color="height", title="a.bin")
-    _, ask = asking([of(scene_exhibit(scene))], tmp_path)
-    told, arrays = ask(OPEN)
-    assert told["layers"] == ["height"]
-    assert (arrays["coord"] == scene.coord).all()
 
 
 def test_a_colour_that_is_not_there_is_refused_at_once(street):
