@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import get_args
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from pctx.geometry.windows import Windows
 from pctx.nn.backend import AttentionBackend
-from pctx.nn.compiled_attention import compiled_attention, compiled_suits
+from pctx.nn.compiled_attention import compiled_attention, compiled_suits, window_parts
 from pctx.nn.dot_product import attention_weights, dot_product_attention
 from pctx.nn.mlp import Linear, widen
 
@@ -120,15 +121,32 @@ class WindowAttention(nn.Module):
             windows: a partition of the points.
             bias: added to the scores, row = query, column = key.
         """
-        if bias is None and self.backend == "auto":
-            qkv = self.qkv(feat)
-            if compiled_suits(qkv, windows, self.num_heads):
-                return self.proj(compiled_attention(qkv, windows, self.num_heads))
+        if (
+            bias is None
+            and self.backend == "auto"
+            and compiled_suits(feat, windows, self.num_heads)
+        ):
+            return self._attend(feat, windows)
         query, key, value = self.split(feat, windows)
         attended = dot_product_attention(
             query, key, value, valid=windows.valid, bias=bias, backend=self.backend
         )
         return self.merge(attended, windows)
+
+    def _attend(self, feat: Tensor, windows: Windows) -> Tensor:
+        """Be `forward` by the compiled kernel."""
+        if torch.is_grad_enabled():
+            return self.proj(compiled_attention(self.qkv(feat), windows, self.num_heads))
+        out = torch.empty_like(feat)
+        for part in window_parts(windows, 3 * feat.shape[1]):
+            qkv = self.qkv(feat.index_select(0, part.rows))
+            heard = compiled_attention(qkv, part.windows, self.num_heads)
+            if part.owned is None:
+                out.index_copy_(0, part.rows, self.proj(heard))
+            else:
+                rows = part.rows.index_select(0, part.owned)
+                out.index_copy_(0, rows, self.proj(heard.index_select(0, part.owned)))
+        return out
 
     def weights(
         self,

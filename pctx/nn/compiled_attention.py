@@ -9,14 +9,14 @@ n points, c channels, w windows, k slots, h heads.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pctx.geometry.compiled import kernel
@@ -30,20 +30,25 @@ HEAD_WIDTHS = (16, 32, 64)
 COMPILED_FROM = 2**21
 """Scores of a call below which nothing is gained that can be measured."""
 
+PART = 2**19
+"""Numbers of query, key and value that are made at a time where no gradient is recorded: 2 MB, near
+a core. Those of all points at once were a fifth of what a forward held."""
+
 _SOURCE = Path(__file__).with_name("window_attention.c")
 
 
-def compiled_suits(qkv: Float[Tensor, "n 3c"], windows: Windows, num_heads: int) -> bool:
+def compiled_suits(feat: Float[Tensor, "n c"], windows: Windows, num_heads: int) -> bool:
     """Tell whether the kernel can compute attention in these windows, and gains time."""
     w, k = windows.index.shape
     return (
         not torch.compiler.is_compiling()
         and w * k * k * num_heads >= COMPILED_FROM
-        and type(qkv) in (Tensor, nn.Parameter)  # others have no numbers to point to
-        and qkv.device.type == "cpu"
-        and qkv.dtype == torch.float32
+        and type(feat) in (Tensor, nn.Parameter)  # others have no numbers to point to
+        and feat.device.type == "cpu"
+        and feat.dtype == torch.float32
+        and not torch.is_autocast_enabled("cpu")
         and windows.index.dtype == windows.slot.dtype == torch.int64
-        and qkv.shape[1] // (3 * num_heads) in HEAD_WIDTHS
+        and feat.shape[1] // num_heads in HEAD_WIDTHS
         and compiled_agrees()
     )
 
@@ -62,6 +67,40 @@ def compiled_attention(
     """
     heard: Tensor = _CompiledAttention.apply(qkv.contiguous(), windows, num_heads)
     return heard
+
+
+class WindowPart(NamedTuple):
+    """Some windows over rows of their own: row i is what slot i reads.
+
+    Attributes:
+        rows: the point in each slot.
+        windows: the slots; those that own no point own no row.
+        owned: the rows that are read; None if all are.
+    """
+
+    rows: Int[Tensor, "m"]
+    windows: Windows
+    owned: Int[Tensor, "r"] | None
+
+
+def window_parts(windows: Windows, width: int) -> Iterator[WindowPart]:
+    """Take some windows at a time, as many as are `PART` numbers of `width` a slot."""
+    w, k = windows.index.shape
+    step = max(1, PART // (k * width))
+    owns = windows.slot[windows.index] == torch.arange(w * k).view(w, k)
+    for start in range(0, w, step):
+        some = slice(start, start + step)
+        rows, own = windows.index[some].reshape(-1), owns[some].reshape(-1)
+        places = torch.arange(len(rows))
+        yield WindowPart(
+            rows,
+            Windows(
+                index=places.view(-1, k),
+                valid=None if windows.valid is None else windows.valid[some],
+                slot=torch.where(own, places, -1),
+            ),
+            None if bool(own.all()) else own.nonzero().squeeze(1),
+        )
 
 
 @cache
@@ -119,6 +158,7 @@ class _Call:
         self.valid = None if windows.valid is None else windows.valid.contiguous()
         self.table = (_at(self.index), _at(self.valid), _at(self.slot))
         width = qkv.shape[1] // (3 * num_heads)
+        self.tasks = len(self.index) * num_heads
         self.sizes = tuple(map(ctypes.c_int64, (*self.index.shape, num_heads, width)))
 
     def run(self, name: str, *more: ctypes.c_void_p) -> None:
@@ -126,7 +166,7 @@ class _Call:
         counter = ctypes.c_int64(0)
         function: Callable[..., int] = getattr(self.library, name)
         arguments = (ctypes.byref(counter), _at(self.qkv), *self.table, *self.sizes, *more)
-        threads = min(torch.get_num_threads(), max(1, self.index.shape[0]))
+        threads = min(torch.get_num_threads(), max(1, self.tasks))
         if threads == 1:
             done = [function(*arguments)]
         else:

@@ -76,7 +76,7 @@ def test_values_and_gradients_are_those_of_torch(name, head):
     ours, plain = WindowAttention(2 * head, 2), WindowAttention(2 * head, 2, backend="sdpa")
     plain.load_state_dict(ours.state_dict())
     windows = windows_of(name)
-    assert compiled_suits(torch.zeros(len(windows.slot), 6 * head), windows, 2)
+    assert compiled_suits(torch.zeros(len(windows.slot), 2 * head), windows, 2)
     pairs = zip(results(ours, windows, 2 * head), results(plain, windows, 2 * head), strict=True)
     for found, expected in pairs:
         torch.testing.assert_close(found, expected, **CLOSE)
@@ -125,7 +125,7 @@ def test_there_is_no_second_derivative():
 @pytest.mark.usefixtures("compiled")
 def test_what_does_not_suit_is_left_to_torch(monkeypatch):
     windows = windows_of("full")
-    rows = torch.zeros(256, 96)
+    rows = torch.zeros(256, 32)
     assert compiled_suits(rows, windows, 2)
     assert not compiled_suits(rows.double(), windows, 2)
     assert not compiled_suits(rows, windows, 4)  # 8 channels a head
@@ -158,3 +158,16 @@ def test_a_kernel_that_errs_is_not_used(monkeypatch):
     right = compiled_attention.compiled_attention
     monkeypatch.setattr(compiled_attention, "compiled_attention", lambda *a: right(*a) * 1.01)
     assert not compiled_agrees()
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_taken_in_parts_give_the_rows_of_all_at_once(name, monkeypatch):
+    torch.manual_seed(0)
+    module, windows = WindowAttention(64, 4), windows_of(name)
+    feat = torch.randn(len(windows.slot), 64)
+    whole = module(feat, windows)
+    for numbers in (1, 2 * 192 * windows.window_size, 2**40):
+        monkeypatch.setattr(compiled_attention, "PART", numbers)
+        with torch.no_grad():
+            torch.testing.assert_close(module(feat, windows), whole, **CLOSE)
