@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import takewhile
 from pathlib import Path
@@ -194,6 +194,22 @@ def known_keys(group: str) -> list[str]:
     paths = [*folder.glob(f"{group.replace('.', '/')}/*.yaml"), *folder.glob("feeding.yaml")]
     found = {str(key) for path in paths for key in yaml.safe_load(path.read_text("utf-8")) or {}}
     return [f"{group}.{key}" for key in sorted(found - {"defaults"})]
+
+
+def namesakes(key: str) -> list[str]:
+    """List the keys of the same group that end with the same name, in any of its files."""
+    import yaml
+
+    group, name = key.split(".")[0], key.rpartition(".")[2]
+    paths = (config_folder() / group).glob("*.yaml")
+    found = {k for path in paths for k in _walk(group, yaml.safe_load(path.read_text("utf-8")))}
+    return sorted(k for k in found - {key} if k.rpartition(".")[2] == name)
+
+
+def _walk(prefix: str, tree: Any) -> Iterator[str]:
+    for name, value in tree.items() if isinstance(tree, dict) else ():
+        yield f"{prefix}.{name}"
+        yield from _walk(f"{prefix}.{name}", value)
 
 
 def value_of(key: str, overrides: Sequence[str]) -> str | None:

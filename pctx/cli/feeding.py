@@ -21,7 +21,13 @@ _PLACES = ("root", "card", "splits", "cache")
 """Keys of a dataset that say where things lie, not what is read of them."""
 
 
-_LEAST = {"num_workers": 0, "batch_size": 1, "max_points": 1, "samples_per_epoch": 1}
+_LEAST = {
+    "num_workers": 0,
+    "batch_size": 1,
+    "batch_points": 1,
+    "max_points": 1,
+    "samples_per_epoch": 1,
+}
 """Whole numbers of `data`, and the smallest of each; null where there need be none."""
 
 
@@ -38,6 +44,8 @@ def check_numbers(data: Any) -> None:
         value = data.get(name)
         if value is not None and not (isinstance(value, int) and value >= least):
             raise UsageError(f"data.{name} must be a whole number from {least} on, found {value}")
+    if data.get("batch_size", 1) is None and data.get("batch_points") is None:
+        raise UsageError("data.batch_size or data.batch_points must be a number, both are null")
 
 
 def data_of(file: Path) -> Any:

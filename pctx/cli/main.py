@@ -27,7 +27,7 @@ from pctx.cli import (
     train,
     view,
 )
-from pctx.cli.config import UsageError, known_keys, unquoted
+from pctx.cli.config import UsageError, known_keys, namesakes, unquoted
 from pctx.cli.stopping import INTERRUPTED, TERMINATED, stoppable
 from pctx.cli.streams import open_streams
 
@@ -145,7 +145,7 @@ def _hydra_sentence(text: str) -> str:
         key = text.split("'")[1]
         # A key of another option of the same group is known, and not here.
         others = [known for known in known_keys(key.rpartition(".")[0]) if known != key]
-        close = get_close_matches(key, others, n=1)
+        close = [*namesakes(key), *get_close_matches(key, others, n=1)]
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return f"there is no key {key!r} in the configuration{hint} (--cfg job shows all)"
     if found := re.search(r"Could not find '(\S+)/(\S+)' Available options in '\S+': (.*)", text):

@@ -130,12 +130,15 @@ def _device(order: Order, worker: int) -> str:
 def _label(order: Order, predictor: Predictor, job: Job, task: Task) -> int:
     if _is_streamed(order, predictor, job):
         return _stream(order, predictor, job, task)
+    from pctx.data.coarseness import too_coarse
     from pctx.data.io.formats import read, write
     from pctx.data.io.unchanged import unchanged
 
     with unchanged(job.source):
         cloud = read(job.source)
         _warn_of_size(order, predictor, job, len(cloud))
+        if coarse := too_coarse(cloud.coord[cloud.finite], predictor.checkpoint.grid_size):
+            log.warning("%s: %s", job.source, coarse)
         with points_progress(task) as progress:
             prediction = predictor(cloud, progress)
     if order.only is not None:

@@ -10,6 +10,7 @@ import pytorch_lightning as pl
 from torch.utils.data import DataLoader
 
 from pctx.data.batch import Planner
+from pctx.data.coarseness import too_coarse
 from pctx.data.loader import count_voxels, evaluation_loader, training_loader
 from pctx.data.pipeline import Pipeline, count_class_scans
 from pctx.data.sampler import EpochSampler
@@ -38,7 +39,7 @@ class ScanDataModule(pl.LightningDataModule):
         self,
         pipeline: Pipeline,
         *,
-        batch_size: int = 1,
+        batch_size: int | None = 1,
         batch_points: int | None = None,
         samples_per_epoch: int | None = None,
         plan: Planner | None = None,
@@ -78,7 +79,10 @@ class ScanDataModule(pl.LightningDataModule):
         """Give packed, augmented batches of the split `train`."""
         share = self._share()
         scans = self.pipeline.dataset.scans("train")
-        size = self.batch_size * share[1]
+        first = self.pipeline.dataset.read(scans[0])
+        if coarse := too_coarse(first.coord[first.finite], self.pipeline.grid_size):
+            log.warning("%s: %s", scans[0], coarse)
+        size = (self.batch_size or 1) * share[1]
         samples = self.samples_per_epoch or len(scans)
         sizes = None
         if self.batch_points is not None:

@@ -101,6 +101,35 @@ def test_a_nuscenes_name_with_other_columns_is_refused(tmp_path):
         read(tmp_path / "a.pcd.bin")
 
 
+@pytest.mark.parametrize("n", [60, 600, 6000])
+@pytest.mark.parametrize(
+    "kind", ["xyz", "xyz in a unit cube", "with a time", "with ring and time", "in a unit cube"]
+)
+def test_columns_of_another_width_are_never_read_in_silence(kind, n, tmp_path):
+    """All numbers are above 0, as of a cloud moved to its corner: each would pass for another."""
+    rng = np.random.default_rng(n)
+    xyz = rng.random((n, 3)) * ([1, 1, 1] if "cube" in kind else [50, 40, 5])
+    intensity, ring, time = rng.random(n), rng.integers(0, 32, n), 0.1 * rng.random(n)
+    more = {
+        "with a time": [intensity, time],
+        "with ring and time": [intensity, ring, time],
+        "in a unit cube": [intensity],
+    }
+    table = np.column_stack([xyz, *more.get(kind, [])]).astype("<f4")
+    table.tofile(tmp_path / "a.bin")
+    with pytest.raises(ReadError, match=r"a\.bin: .* a point has 3 or .* do not look like [46]"):
+        read(tmp_path / "a.bin")
+
+
+@pytest.mark.parametrize("n", [60, 600, 6000])
+def test_positions_above_0_are_read_with_intensities_and_colours(n, tmp_path):
+    rng = np.random.default_rng(n)
+    xyz = rng.random((n, 3)) * [50, 40, 5]
+    for more in (rng.random((n, 1)), rng.integers(0, 256, (n, 1)), rng.random((n, 3)), [[0]] * n):
+        np.column_stack([xyz, more]).astype("<f4").tofile(tmp_path / "a.bin")
+        assert len(read(tmp_path / "a.bin")) == n
+
+
 def test_labels_of_another_number_name_both(tmp_path):
     scan(10).tofile(tmp_path / "a.bin")
     np.zeros(7, "<u4").tofile(tmp_path / "a.label")

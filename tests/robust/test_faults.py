@@ -4,6 +4,7 @@ docs/robustness.md lists them all, and which test holds which.
 """
 
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -11,9 +12,12 @@ import torch
 
 from pctx.cli.config import overrides_of
 from pctx.cli.feeding import data_of
+from pctx.data.dataset import ScanDataset
 from pctx.data.io.formats import write
-from pctx.data.labels import LabelSet
+from pctx.data.labels import Card, LabelSet
+from pctx.data.pipeline import Pipeline
 from pctx.data.prepare import crop, prepare
+from pctx.engine.datamodule import ScanDataModule
 from pctx.geometry.points import PointBatch, PointCloud
 from pctx.inference.predictor import Predictor
 from tests.toy import LABELS, toy_checkpoint, toy_cloud
@@ -51,6 +55,34 @@ def test_a_padded_batch_is_told_the_packed_form():
 def test_a_grid_of_nothing_is_refused(grid):
     with pytest.raises(ValueError, match="grid_size must be one number above 0 metres"):
         prepare(toy_cloud(10), grid_size=grid, features=toy_checkpoint().features)
+
+
+class Cubes(ScanDataset):
+    """Scans of a metre, as of a cloud that is not in metres."""
+
+    card = Card(name="cubes", labels=LABELS)
+
+    def scans(self, split):
+        return [split]
+
+    def read(self, scan):
+        return toy_cloud(3000, extent=1.0)
+
+
+def test_a_grid_that_leaves_next_to_nothing_is_told_before_training_and_with_a_prediction(
+    worker, tmp_path, caplog
+):
+    toy = toy_checkpoint()
+    with caplog.at_level(logging.WARNING):
+        for grid_size in (0.1, 2.0):
+            pipeline = Pipeline(dataset=Cubes(), grid_size=grid_size, features=toy.features)
+            ScanDataModule(pipeline).train_dataloader()
+    assert len(caplog.messages) == 1
+    assert re.match(r"train: its 3,000 points lie in \d+ voxels of 2 m, ", caplog.messages[0])
+    toy.save(tmp_path / "model.pt")
+    write(tmp_path / "a.ply", PointCloud(coord=toy_cloud(3000, extent=1.0).coord / 5))
+    code, _, _, err = worker.run(["predict", "model.pt", "a.ply", "-o", "b.ply"], tmp_path)
+    assert code == 0 and "a.ply: its 3,000 points lie in " in err and " voxels of 0.5 m" in err
 
 
 def test_a_crop_never_empties_a_cloud():
@@ -110,6 +142,10 @@ def test_every_code_of_a_gapped_set_comes_back_in_the_file(worker, tmp_path):
         (["train", "model=ptv9"], "ptv9"),
         (["trian"], "trian"),
         (["train", "criterion.class_weights=[1]"], "no key 'criterion.class_weights' in the conf"),
+        (["train", "criterion.class_weights=[1]"], "mean 'criterion.terms.cross_entropy.class_w"),
+        (["train", "optim.optimizer.lr=1"], "did you mean 'optim.lr'?"),
+        (["train", "data.batch_size=null"], "data.batch_size or data.batch_points must be"),
+        (["train", "data.batch_points=x"], "data.batch_points must be a whole number"),
         (["check", "data=folder", "data.root=.", "data.grid_size=x"], "data.grid_size must be"),
         (["check", "data=folder", "data.root=.", "data.batch_size=none"], "data.batch_size must"),
         (["check", "data=folder", "data.root=.", "data.num_workers=-1"], "data.num_workers must"),

@@ -23,6 +23,11 @@ _FEWEST_COLORED = 16
 """Points below which six columns cannot be told from others by what they hold."""
 _FARTHEST = 1e6
 """Metres. No sensor frame reaches that far: larger numbers are bytes of another meaning."""
+_WIDTHS = (3, 4, 5, 6)
+"""Numbers a point that scans of raw float32 have."""
+_COMPARED = 120_000
+"""Numbers, a multiple of all widths, from which the width is told."""
+_FEWEST_COMPARED = 60
 
 
 def read_kitti(path: Path) -> PointCloud:
@@ -30,7 +35,7 @@ def read_kitti(path: Path) -> PointCloud:
 
     The label file lies beside the scan or in a folder beside its own (see `companions`). Five
     columns (nuScenes: a whole-numbered ring) and six (x, y, z, colours) are told apart by what they
-    hold.
+    hold. Others, such as x, y and z alone, are told by how their numbers repeat.
 
     Raises:
         ReadError: the bytes are no such columns, or the labels are of another number of points.
@@ -40,6 +45,7 @@ def read_kitti(path: Path) -> PointCloud:
         if size % (4 * columns) == 0:
             table = np.fromfile(path, dtype="<f4").reshape(-1, columns)
             if fits(table):
+                _check_width(path, table)
                 return with_labels(path, _cloud(table))
     raise ReadError(
         f"{path}: {size} bytes are no scan of 4 float32 columns (x, y, z, intensity; 16 bytes a "
@@ -118,6 +124,37 @@ def _cloud(table: np.ndarray) -> PointCloud:
         intensity = intensity / np.float32(_NUSCENES_INTENSITY)
         return PointCloud.from_xyz(xyz, intensity=intensity, extra={"ring": ring})
     return PointCloud.from_xyz(xyz, intensity=intensity.copy())
+
+
+def _check_width(path: Path, table: np.ndarray) -> None:
+    """Raise ReadError where the numbers of a table are rather columns of another width.
+
+    Of the right width, some column holds larger numbers than others; of a wrong one, each holds
+    every kind, and the columns are alike.
+    """
+    numbers, columns = table.reshape(-1), table.shape[1]
+    fitting = [k for k in _WIDTHS if len(numbers) % k == 0]
+    others = [k for k in fitting if columns % k]
+    with np.errstate(invalid="ignore"):
+        sizes = np.log(np.abs(numbers[:_COMPARED]) + 1e-3)
+    if not others or len(sizes) < _FEWEST_COMPARED or np.ptp(sizes[np.isfinite(sizes)]) == 0:
+        return
+    chance = 5 * columns / len(sizes)  # numbers in no order have a fifth of that
+    if _contrast(sizes, columns) < max(chance, *(_contrast(sizes, k) for k in others)):
+        raise ReadError(
+            f"{path}: by its size a point has {' or '.join(map(str, fitting))} numbers, and they "
+            f"do not look like {columns}; save it with named columns, as .npz, .ply or .csv"
+        )
+
+
+def _contrast(sizes: np.ndarray, columns: int) -> float:
+    """Give the part of the variance that lies between columns, 0 to 1."""
+    known = np.isfinite(sizes)
+    column = np.arange(len(sizes))[known] % columns
+    values = sizes[known] - sizes[known].mean()
+    counts = np.bincount(column, minlength=columns)
+    sums = np.bincount(column, values, minlength=columns)
+    return float((sums**2 / np.maximum(counts, 1)).sum() / max((values**2).sum(), 1e-30))
 
 
 def _is_kitti(table: np.ndarray) -> bool:
