@@ -110,7 +110,10 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such model file; a run leaves model.pt in its folder")
+        where = (
+            f"give {path / 'model.pt'}" if path.is_dir() else "a run leaves model.pt in its folder"
+        )
+        raise FileNotFoundError(f"{path}: no such model file; {where}")
     if not zipfile.is_zipfile(path):
         raise ValueError(
             f"{path}: not a pctx model file, such as model.pt; `pctx convert` makes one of "
@@ -121,8 +124,7 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     except Exception as error:  # of damaged bytes, the unpickler raises whatever it comes upon
         raise ValueError(f"{path}: not a pctx model file, or a damaged one") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        found = content.get("format") if isinstance(content, dict) else type(content).__name__
-        raise ValueError(f"{path}: not a pctx model file: format {found!r}, expected {FORMAT!r}")
+        raise ValueError(f"{path}: not a pctx model file{_what_else(content)}")
     try:
         return Checkpoint(
             backbone=content["model"]["backbone"],
@@ -137,6 +139,15 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{path}: a damaged pctx model file ({error})") from error
+
+
+def _what_else(content: Any) -> str:
+    """Say what an archive of torch holds instead of a model, and what to do with it."""
+    if isinstance(content, dict) and "format" in content:
+        return f": its format is {content['format']!r}, this version reads {FORMAT!r}"
+    if isinstance(content, dict) and "pytorch-lightning_version" in content:
+        return " but the state of a run, which `resume=` goes on from; the model is its model.pt"
+    return "; `pctx convert` makes one of published weights"
 
 
 def _tensors(weights: Mapping[str, Any]) -> dict[str, Tensor]:

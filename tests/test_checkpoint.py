@@ -54,9 +54,25 @@ def test_a_file_of_another_kind_is_refused_in_one_sentence(tmp_path, content):
         load_checkpoint(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"state_dict": {}}, "`pctx convert` makes one of published weights"),
+        ({"pytorch-lightning_version": "2"}, "the state of a run, which `resume=` goes on from"),
+        ({"format": "pctx-model-0"}, "its format is 'pctx-model-0', this version reads"),
+    ],
+)
+def test_other_files_of_torch_are_told_apart(tmp_path, content, words):
+    torch.save(content, tmp_path / "other.pt")
+    with pytest.raises(ValueError, match=words):
+        load_checkpoint(tmp_path / "other.pt")
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere.pt: no such model file"):
         load_checkpoint(tmp_path / "nowhere.pt")
+    with pytest.raises(FileNotFoundError, match="no such model file; give .*model.pt"):
+        load_checkpoint(tmp_path)
 
 
 class _Evil:

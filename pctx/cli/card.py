@@ -31,7 +31,7 @@ _LOUD = 3.0
 def card(
     place: Annotated[str, typer.Argument(help="A folder of labelled scans.", metavar="FOLDER")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="By default FOLDER/card.yaml.")
+        Path | None, typer.Option("-o", "--out", help="By default FOLDER/card.yaml.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="By default the folder's.")] = None,
     workers: Annotated[int, typer.Option(min=0, help="Processes; 0 reads in this one.")] = 0,

@@ -196,6 +196,11 @@ def known_keys(group: str) -> list[str]:
     return [f"{group}.{key}" for key in sorted(found - {"defaults"})]
 
 
+def known_options(group: str) -> list[str]:
+    """List what may be chosen for a group such as `augment`."""
+    return sorted(path.stem for path in (config_folder() / group).glob("*.yaml"))
+
+
 def namesakes(key: str) -> list[str]:
     """List the keys of the same group that end with the same name, in any of its files."""
     import yaml
@@ -231,7 +236,8 @@ def unquoted(override: str) -> str:
     """Say that an override is not of Hydra's grammar, and what helps."""
     key, equals, value = override.partition("=")
     if not equals:
-        return f"{override!r} is no override such as key=value"
+        help_ = "; `data=folder data.root=scans` names a folder" if Path(override).exists() else ""
+        return f"{override!r} is no override such as key=value{help_}"
     return f"{override!r} is not understood; quote the value: \"{key}='{value}'\""
 
 
@@ -265,7 +271,9 @@ def overrides_of(run: Path) -> list[str]:
 
     file = run / ".hydra" / "overrides.yaml"
     if not file.is_file():
-        raise FileNotFoundError(f"{run}: not the folder of a run (it has no .hydra/overrides.yaml)")
+        raise FileNotFoundError(
+            f"{run}: not the folder of a run, such as runs/NAME/DATE (it has no .hydra/{file.name})"
+        )
     try:
         lines = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

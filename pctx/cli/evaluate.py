@@ -91,7 +91,7 @@ def _check_classes(dataset: ScanDataset, checkpoint: Checkpoint) -> None:
     if found != wanted:
         raise UsageError(
             f"the card of the data ({dataset.card.name}) has the classes {_few(found)}, the model "
-            f"{_few(wanted)}; choose a card with the model's classes, in its order (data.card=…)"
+            f"{_few(wanted)}; name data (data=…) or a card (data.card=…) with those, in order"
         )
 
 

@@ -255,4 +255,5 @@ def check_colors(
         measured = color in ("confidence", "entropy", "margin", "variance")  # may lie in the file
         needs_some = color in PREDICTED and not measured and predicted is None
         if model is None and (needs_model or needs_some):
-            raise UsageError(f"--color {color} needs a model: add --model model.pt")
+            other = "" if needs_model else ", or --predicted LABELLED"
+            raise UsageError(f"--color {color} needs a model: add --model model.pt{other}")

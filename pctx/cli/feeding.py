@@ -39,7 +39,7 @@ def check_numbers(data: Any) -> None:
     """
     size = data.grid_size
     if not isinstance(size, int | float) or not 0 < size < math.inf:
-        raise UsageError(f"data.grid_size must be above 0 metres, found {size}")
+        raise UsageError(f"data.grid_size must be a number above 0 (metres), found {size}")
     for name, least in _LEAST.items():
         value = data.get(name)
         if value is not None and not (isinstance(value, int) and value >= least):

@@ -64,6 +64,9 @@ def describe(cloud: PointCloud) -> dict[str, Any]:
     spacing = median_spacing(cloud.coord[cloud.finite])
     if spacing:
         facts |= {"spacing": spacing, "suggested_grid_size": suggest_grid_size(spacing)}
+    if cloud.intensity is not None and np.isfinite(cloud.intensity).any():
+        seen = cloud.intensity[np.isfinite(cloud.intensity)]
+        facts["intensity"] = [float(seen.min()), float(np.median(seen)), float(seen.max())]
     if cloud.label is not None:
         ids, counts = np.unique(cloud.label, return_counts=True)
         facts["classes"] = dict(zip(map(str, ids.tolist()), counts.tolist(), strict=True))
@@ -95,6 +98,9 @@ def _print(file: Path, facts: dict[str, Any]) -> None:
     if "spacing" in facts:
         table.add_row("spacing", f"{facts['spacing']:g} m (median to the nearest point)")
         table.add_row("grid size", f"{facts['suggested_grid_size']:g} m to start with")
+    if "intensity" in facts:
+        low, middle, high = facts["intensity"]
+        table.add_row("intensity", f"{low:,g} to {high:,g} (median {middle:,g})")
     for code, count in facts.get("classes", {}).items():
         table.add_row(f"class {code}", f"{count:,} ({100 * count / facts['points']:.1f} %)")
     console = plain_console()

@@ -27,7 +27,7 @@ from pctx.cli import (
     train,
     view,
 )
-from pctx.cli.config import UsageError, known_keys, namesakes, unquoted
+from pctx.cli.config import UsageError, known_keys, known_options, namesakes, unquoted
 from pctx.cli.stopping import INTERRUPTED, TERMINATED, stoppable
 from pctx.cli.streams import open_streams
 
@@ -148,11 +148,12 @@ def _hydra_sentence(text: str) -> str:
         close = [*namesakes(key), *get_close_matches(key, others, n=1)]
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return f"there is no key {key!r} in the configuration{hint} (--cfg job shows all)"
-    if found := re.search(r"Could not find '(\S+)/(\S+)' Available options in '\S+': (.*)", text):
-        group, option, there = found.groups()
-        close = get_close_matches(option, there.split(), n=1)
+    if found := re.search(r"Could not (?:find|load) '(\S+)/([^/\s]+)'(?:.*?': (.*))?", text):
+        group, option, listed = found.groups()
+        there = listed.split() if listed else known_options(group)  # of a list Hydra names none
+        close = get_close_matches(option, there, n=1)
         hint = f"did you mean {close[0]!r}? There" if close else "there"
-        return f"there is no {group}={option}; {hint} are {', '.join(there.split())}"
+        return f"there is no {group}={option}; {hint} are {', '.join(there)}"
     text = text.split(" full_key:")[0].split(" See https://hydra.cc")[0]
     if "Missing mandatory value: " in text:
         key = text.split("Missing mandatory value: ")[1]

@@ -19,6 +19,9 @@ _LEAST = {
 }
 """Whole numbers, and the smallest of each; null where there need be none."""
 
+_NUMBERS = ("optim.lr", "optim.weight_decay", "optim.layer_decay", "average")
+"""Real numbers; their ranges are told by what takes them."""
+
 _PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 _SHORT = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 """Other names that Lightning has for them."""
@@ -36,6 +39,10 @@ def check_settings(config: Any) -> None:
         value = OmegaConf.select(config, name)
         if value is not None and not (isinstance(value, int) and value >= least):
             raise UsageError(f"{name} must be a whole number from {least} on, found {value}")
+    for name in _NUMBERS:
+        value = OmegaConf.select(config, name)
+        if value is not None and not isinstance(value, int | float):
+            raise UsageError(f"{name} must be a number, found {value}")
     clip = config.trainer.gradient_clip_val
     if clip is not None and not (isinstance(clip, int | float) and clip >= 0):
         raise UsageError(f"trainer.gradient_clip_val must be a norm, or null, found {clip}")

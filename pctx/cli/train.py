@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pytorch_lightning as pl
     from torch import nn
 
+    from pctx.checkpoint import Checkpoint
+    from pctx.data.pipeline import Pipeline
     from pctx.engine.metrics import Scores
     from pctx.engine.segmentation import SegmentationModule
     from pctx.models.segmentor import Segmentor
@@ -121,7 +123,7 @@ def fit(config: Any, run: Path) -> Scores:
     if config.compile:
         model.compile(dynamic=True)
     if config.init_from and resume is None:  # a state has its own weights
-        _start_from(config.init_from, model)
+        _start_from(config.init_from, model, pipeline)
     data = config.data
     datamodule = ScanDataModule(
         pipeline,
@@ -213,7 +215,7 @@ def _part(model: Segmentor, path: str) -> nn.Module:
     return parts[path]
 
 
-def _start_from(path: str, model: Segmentor) -> None:
+def _start_from(path: str, model: Segmentor, pipeline: Pipeline) -> None:
     from pctx.checkpoint import fine_tune, load_checkpoint
 
     source = load_checkpoint(path)
@@ -225,3 +227,21 @@ def _start_from(path: str, model: Segmentor) -> None:
     log.info("weights from %s; %d of %d are new%s", path, new, every, ":" if difference else "")
     for line in difference.lines(_LISTED):
         log.info("  %s", line)
+    if words := _seen_otherwise(source, pipeline):
+        log.info("  those weights know clouds by other settings than this run's: %s", words)
+
+
+def _seen_otherwise(source: Checkpoint, pipeline: Pipeline) -> str:
+    """Give the settings that would show clouds as the weights know them, where the run's differ."""
+    theirs, ours = source.features, pipeline.features
+    words = []
+    if source.grid_size != pipeline.grid_size:
+        words.append(f"data.grid_size={source.grid_size:g}")
+    if theirs.fields != ours.fields:
+        words.append(f"'data.features.fields=[{','.join(theirs.fields)}]'")
+    for name in theirs.fields:
+        for key, none in (("scales", 1.0), ("centers", 0.0)):
+            value = getattr(theirs, key).get(name, none)
+            if value != getattr(ours, key).get(name, none):
+                words.append(f"data.features.{key}.{name}={value:g}")
+    return " ".join(words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -176,8 +177,11 @@ def _lacking(names: Sequence[str]) -> str:
     listed = names[0] if one else f"{', '.join(names[:-1])} and {names[-1]}"
     flags = " ".join(f"--fill {name}=0" for name in names)
     keys = ", ".join(f"{name}: 0" for name in names)
+    strange = [name for name in names if name not in _FIELDS]
+    close = [known for name in strange for known in get_close_matches(name, _FIELDS, n=1)]
+    meant = f" (did you mean {close[0]}?)" if close else ""
     return (
-        f"the model reads {listed}, which the cloud does not have; give "
+        f"the model reads {listed}, which the cloud does not have{meant}; give "
         f"{'a value for it' if one else 'values for them'} ({flags}; in a configuration "
         f"data.fill='{{{keys}}}'), or train without {'it' if one else 'them'}"
     )

@@ -211,6 +211,9 @@ def test_only_classes_keeps_the_other_labels(pctx, model, tmp_path):
             2,
             "there is no model=ptv9; did you mean 'ptv3'? There are",
         ),
+        (("train", "augment=[lidar,wet]"), 2, "there is no augment=wet; there are aerial, crop"),
+        (("train", "data=folder", "data.root=scan.laz"), 1, "scan.laz: this is a file; give its f"),
+        (("check", "scan.laz"), 2, "`data=folder data.root=scans` names a folder"),
         (("train", "optim/scheduler=x"), 2, "there is no optim/scheduler=x; there are constant, c"),
         (("train", "trainer.max_epoch=3"), 2, "did you mean 'trainer.max_epochs'?"),
         (("train", "data=folder", "data.card=street"), 2, "data.root is needed"),
@@ -224,7 +227,7 @@ def test_only_classes_keeps_the_other_labels(pctx, model, tmp_path):
         (("train", "-x"), 2, "unrecognized arguments: -x; pctx train --help"),
         (("evaluate",), 2, "checkpoint is needed"),
         (("evaluate", "checkpoint=no.pt"), 1, "no.pt: no such model file"),
-        (("train", "resume=nowhere"), 1, "not the folder of a run"),
+        (("train", "resume=nowhere"), 1, "not the folder of a run, such as runs/NAME/DATE"),
     ],
 )
 def test_bad_input_gives_one_sentence(pctx, model, scan, tmp_path, arguments, code, words):

@@ -13,6 +13,7 @@ WRONG = [
     ({"trainer.max_epochs": "soon"}, "trainer.max_epochs must be a whole number from -1 on"),
     ({"trainer.accumulate_grad_batches": 0}, "trainer.accumulate_grad_batches must be a whole"),
     ({"trainer.log_every_n_steps": 0}, "trainer.log_every_n_steps must be a whole"),
+    ({"optim.lr": "fast"}, "optim.lr must be a number, found fast"),
     ({"trainer.gradient_clip_val": -1}, "trainer.gradient_clip_val must be a norm, or null"),
     ({"trainer.precision": "bf16-true"}, "trainer.precision must be one of 32-true, bf16-mixed"),
     ({"trainer.precision": "16-mixed"}, "trainer.precision=16-mixed needs a GPU; a CPU has bf16"),

@@ -196,6 +196,8 @@ def test_fine_tuning_with_other_channels_lists_what_is_new(train, street_model, 
     assert "weights from first.pt; 1 of 83 are new:" in log
     stem = "backbone.stem.conv.weight (8, 5, 5, 5, 8) for (8, 5, 5, 5, 2)"
     assert f"of another shape: {stem}" in log
+    fields = "'data.features.fields=[height,intensity,range,shape]'"
+    assert f"by other settings than this run's: {fields} data.features.scales.height=1 " in log
 
 
 @pytest.mark.parametrize(

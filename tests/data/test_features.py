@@ -76,6 +76,11 @@ def test_a_missing_field_is_named_with_its_remedy_and_can_be_filled(name):
     assert (spec.extract(bare, {name: 6})[:, 1:] == 3).all()
 
 
+def test_a_misspelt_field_is_answered_by_the_one_that_there_is():
+    with pytest.raises(ValueError, match=r"reads hight, which .* have \(did you mean height\?\)"):
+        FeatureSpec(fields=("hight",)).extract(full_cloud())
+
+
 def test_all_missing_fields_are_named_at_once():
     bare = PointCloud(coord=np.zeros((4, 3), np.float32))
     spec = FeatureSpec(fields=("height", "color", "intensity", "omega"))

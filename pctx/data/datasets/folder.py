@@ -50,7 +50,12 @@ class FolderDataset(StoredDataset):
     ) -> None:
         self.root = Path(root).expanduser()
         if not self.root.is_dir():
-            raise ValueError(f"{self.root}: no such folder of scans")
+            what = (
+                "this is a file; give its folder"
+                if self.root.is_file()
+                else "no such folder of scans"
+            )
+            raise ValueError(f"{self.root}: {what}")
         if card is None and not (self.root / CARD).is_file():
             raise ValueError(
                 f"{self.root}: no {CARD} in it; `pctx card {self.root}` writes one, or name one "

@@ -168,7 +168,9 @@ def _cloud_of_arrays(arrays: Mapping[str, np.ndarray]) -> PointCloud:
     coord = arrays.get(triples["coord"] or "")
     if coord is None and "x" not in map(str.lower, arrays):
         found = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise ValueError(f"it has no coord (n, 3) and no x, y and z; it has {found[:200]}")
+        raise ValueError(
+            f"it has no coord (n, 3) and no x, y and z; it has {found[:200] or 'no array'}"
+        )
     rows = len(coord) if coord is not None else _num_rows(arrays)
     columns = {
         name: array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
