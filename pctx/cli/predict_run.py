@@ -35,7 +35,9 @@ class Order:
         backend: of sparse convolutions.
         settings: of the `Predictor`, `memory` among them.
         only: class numbers; points predicted as another keep their code.
-        probabilities, measures, features: what is written beside the class.
+        probabilities: whether they are written beside the class.
+        measures: of certainty, written too.
+        features: whether they are written too.
     """
 
     model: Path

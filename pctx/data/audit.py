@@ -34,7 +34,9 @@ class ScanFacts:
 
     Attributes:
         error: why it could not be read; nothing else is known then.
-        points, not_finite, stray: numbers of points.
+        points: how many there are.
+        not_finite: how many have no finite position.
+        stray: how many lie far outside.
         size: the longest side of the box of all but the outermost points.
         extent: the longest side of the box of all finite points.
         codes: points by raw id; None where there are no labels.
@@ -42,7 +44,8 @@ class ScanFacts:
         reach: by field, what 99 % of the absolute values that a model sees stay below.
         constant: fields whose values are all the same.
         digest: of the positions, in their order.
-        spacing, voxels: of a measured scan; voxels are those of the grid size.
+        spacing: the median one of a measured scan.
+        voxels: of a measured scan, at the grid size.
     """
 
     split: str

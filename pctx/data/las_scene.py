@@ -56,7 +56,8 @@ class Placer:
     """Says block by block, in the file's order, where its points are among the sorted ones.
 
     Attributes:
-        low, high: (3,) of the points placed so far, metres in the file's frame.
+        low: (3,) least of the points placed so far, metres in the file's frame.
+        high: (3,) largest.
     """
 
     def __init__(self, cells: Cells, skip: Collection[int]) -> None:
@@ -94,7 +95,8 @@ class LasScene:
         folder: where the sorted points lie, `points.bin`.
         cells: of the points, around the first of them.
         origin: (3,) float64, that of the cloud.
-        low, high: (3,) of all points in the cells (strays are in none), relative to the origin.
+        low: (3,) least of all points in the cells (strays are in none), relative to the origin.
+        high: (3,) largest.
         witness: (1, r) a point that has the largest colours and nir of all: with it a part of the
             file is read as the whole would be.
         fields: of the features that are read.

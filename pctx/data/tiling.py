@@ -21,7 +21,8 @@ class Box:
     """A part of space: low <= position < high. Infinite where nothing was cut.
 
     Attributes:
-        low, high: (3,) float64, metres.
+        low: (3,) float64, metres, its lowest corner.
+        high: (3,) float64, metres, the opposite one.
     """
 
     low: np.ndarray

@@ -57,8 +57,10 @@ class ContextualEncoding(nn.Module):
         steps: in the unit of each signal.
 
     Attributes:
-        query_table, key_table, value_table: (2 * sum of bounds, h, d), a signal's rows from -bound
-            to bound - 1, then those of the next.
+        query_table: (2 * sum of bounds, h, d), a signal's rows from -bound to bound - 1, then those
+            of the next.
+        key_table: the same for keys.
+        value_table: the same for values.
 
     Raises:
         ValueError: if bounds and steps do not pair, or one is not positive.

@@ -37,7 +37,8 @@ class Stage:
         entry: (n,) the legend line of each point; None without a legend.
         orbit: where one looks from.
         hidden: names in the legend that are not shown.
-        low, high: shares of the height within which points are shown.
+        low: share of the height from which on points are shown.
+        high: share of the height up to which they are.
         size: of the points, over the one that suits their number.
         light: a light ground.
         words: what was last said of a point or a place.

@@ -153,6 +153,17 @@ def test_no_page_names_a_machine(page):
     assert not re.search(r"/(work|tmp|root|home)/|localhost", text), page
 
 
+def test_every_argument_has_a_line_of_its_own():
+    for path in (ROOT / "pctx").rglob("*.py"):
+        found = re.search(r"^ +(\w+, )+\w+: .*", arguments_of(path.read_text()), re.M)
+        assert not found, f"{path}: {found.group()}"  # the reference would take it for one name
+
+
+def arguments_of(text):
+    """What docstrings say below `Args:` and `Attributes:`, up to the next empty line."""
+    return "\n".join(re.findall(r"^ +(?:Args|Attributes):\n((?: +.+\n)+)", text, re.M))
+
+
 def test_every_page_is_in_the_menu():
     menu = (ROOT / "mkdocs.yml").read_text()
     for path in (ROOT / "docs").rglob("*.md"):

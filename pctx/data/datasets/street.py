@@ -37,7 +37,9 @@ class StreetDataset(ScanDataset):
         """Describe the scans; none is drawn before it is read.
 
         Args:
-            num_train, num_val, num_test: scans in each split.
+            num_train: scans to train on.
+        num_val: scans of the split `val`.
+        num_test: scans of the split `test`.
             sensors: names from `pctx.data.simulator.SENSORS`; number i has the i-th, in turns.
             seed: 0 or above; each gives other streets.
             cache: a folder where scans are kept, so that each is simulated once. About 2 MB a

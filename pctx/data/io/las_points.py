@@ -60,7 +60,8 @@ class ExtraField:
     Attributes:
         start: its first byte in a point.
         dtype: its numbers, with their shape; bytes of no stated meaning are u1.
-        scale, offset: value = number * scale + offset; None where the file states none.
+        scale: value = number * scale + offset; None where the file states none.
+        offset: likewise.
     """
 
     name: str

@@ -37,7 +37,8 @@ class Layout:
         style: what separates its numbers.
         names: of its columns, where it has a header.
         width: how many numbers its first point has.
-        start, line: the byte and the number of the line at which the points begin.
+        start: the byte at which the points begin.
+        line: the number of the line at which they do.
         count: how many points its first line announces, where that is a number alone.
     """
 

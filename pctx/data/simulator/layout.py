@@ -19,10 +19,17 @@ class Style:
     """A kind of street: ranges in metres, and chances in 0..1.
 
     Attributes:
-        half, verge, walk, front: see `Side`.
-        no_verge, no_walk, no_front: chances that there is none.
+        half: see `Side`.
+        verge: see `Side`.
+        no_verge: the chance that there is none.
+        walk: see `Side`.
+        no_walk: the chance that there is none.
+        front: see `Side`.
+        no_front: the chance that there is none.
         bank: see `Side`.
-        square, lot, drive: chances of a paved square, a car park; of a driveway a property.
+        square: the chance of a paved square.
+        lot: the chance of a car park.
+        drive: the chance that a property has a driveway.
         houses: the chance that a property has a house; 1 gives closed rows of them.
         storeys: from and to.
         parked: the share of the kerb with a parked car.

@@ -76,7 +76,8 @@ class Street:
         curvature: 1 / radius of the centre line, positive to the left.
         offset: t of the sensor.
         heading: radians from the street's direction to the sensor's x axis.
-        left, right: the two sides.
+        left: the side at t > 0.
+        right: the side at t <= 0.
         crossing: (s, half width) of a side road, to the sides in `arms`.
         arms: whether it leaves to the left, to the right.
         tilt: slopes of the ground along x and y.
