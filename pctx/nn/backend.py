@@ -99,8 +99,6 @@ def product(
     x: Float[Tensor, "n i"],
     weight: Float[Tensor, "o i"],
     out: Float[Tensor, "n o"] | None = None,
-    *,
-    least: int = ONEDNN_FROM,
 ) -> Float[Tensor, "n o"]:
     """Compute x @ weight.T by the engine that suits, where no gradient is recorded.
 
@@ -108,22 +106,23 @@ def product(
         x: rows.
         weight: rows too.
         out: room for the result, which torch's own engine uses.
-        least: multiply-adds below which oneDNN is not taken to gain time.
     """
-    if product_engine(x, weight, least) == "onednn":
+    if product_engine(x, weight) == "onednn":
         return _onednn_linear(x, weight, None)
     return torch.mm(x, weight.t(), out=out)
 
 
-def product_engine(
-    x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"], least: int = ONEDNN_FROM
-) -> ProductEngine:
+def product_engine(x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"]) -> ProductEngine:
     """Choose the engine of one matrix product: oneDNN where it is here and gains time or bytes."""
     o, i = weight.shape
     suits = (
         not torch.compiler.is_compiling()  # first: a compiled graph is one for all sizes
         and x.numel() > 0
-        and (x.numel() * o > least or o % MKL_TILE != 0 or x.numel() < MKL_ROWS * i)
+        and (
+            (x.numel() * o > ONEDNN_FROM and _is_dense(weight))
+            or o % MKL_TILE != 0
+            or x.numel() < MKL_ROWS * i
+        )
         and x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and not torch.is_autocast_enabled("cpu")
@@ -267,13 +266,16 @@ class _OneDNNLinear(torch.autograd.Function):
 
 
 def _onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    # Other strides than these two send oneDNN to a reference loop, a thousand times slower.
-    if not (weight.is_contiguous() or weight.t().is_contiguous()):
-        weight = weight.contiguous()
+    # Other strides send oneDNN to a reference loop, a thousand times slower.
+    dense = weight if _is_dense(weight) else weight.contiguous()
     product: Tensor = torch.ops.mkldnn._linear_pointwise(
-        x.contiguous(), weight, bias, "none", [], ""
+        x.contiguous(), dense, bias, "none", [], ""
     )
     return product
+
+
+def _is_dense(weight: Tensor) -> bool:
+    return weight.is_contiguous() or weight.t().is_contiguous()
 
 
 @cache

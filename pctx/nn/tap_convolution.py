@@ -2,16 +2,17 @@
 
 n rows read, m rows written, t taps, i input channels, o output channels.
 
-Milliseconds forward, 64 channels, 42,407 voxels of a driving scan at 0.15 m with 7.0 of 27 taps
-met, one core of an AMD EPYC (Zen 4), torch 2.13. Sums cost what their sort of the targets costs,
-so that narrow channels are the slower ones.
+Milliseconds forward, 64 channels, 42,276 voxels of a driving scan at 0.15 m with 7.0 of 27 taps
+met, one core of an AMD EPYC (Zen 4), torch 2.13; rows moved by the compiled kernel, and by torch,
+whose sums cost what their sort of the targets costs, so that narrow channels are the slower ones.
 
-    products                                27
-    gathers                                  4
-    sums                                     8
-    all, in chunks of 2**16 numbers         62
-    all, in chunks of 2**18 to 2**20        48
-    all, a tap at a time                    55
+                                      compiled  torch
+    products                                29     29
+    gathers                                  3      4
+    sums                                     3      7
+    all, in chunks of 2**16 numbers         52     67
+    all, in chunks of 2**18 to 2**20        43     54
+    all, a tap at a time                    44     58
 """
 
 from __future__ import annotations
@@ -26,13 +27,11 @@ from torch import Tensor
 
 from pctx.geometry.kernel_map import KernelMap
 from pctx.nn.backend import product
+from pctx.nn.compiled_rows import add_rows, rows_suit, take_rows
 from pctx.nn.derivative import first_only
 
 CHUNK = 1 << 20
 """Numbers gathered and multiplied at once on a CPU: what its nearest caches hold (table above)."""
-
-ONEDNN_FROM = 24_000_000
-"""Multiply-adds of a chunk below which oneDNN gains no time: fewer than of rows out of caches."""
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -84,19 +83,25 @@ class _TapConvolution(torch.autograd.Function):
         grad, centre = grads[0].contiguous(), _centre(kernel_map)
         # Turned, a tap takes gradients back from targets to sources.
         turned = taps if taps.dim() == 2 else taps.transpose(1, 2)
-        grad_taps = _wide(torch.zeros_like(taps)) if wants_taps else None
+        grad_taps = _wide(torch.empty_like(taps)) if wants_taps else None
+        new = set(range(len(taps)))  # taps that have no gradient yet
         grad_feat = _wide(torch.zeros_like(feat)) if wants_feat and centre is None else None
         if centre is not None:
             grad_feat = _wide(_multiply(grad, turned[centre])) if wants_feat else None
             if grad_taps is not None:
-                grad_taps[centre] = _outer(grad, feat, taps)
+                _add_outer(grad_taps[centre], grad, feat, new=True)
+                new.remove(centre)
         gathered, multiplied = _buffers(kernel_map, grad, feat.shape[1])
         for tap, source, target in _chunks(kernel_map, len(gathered)):
             rows = _rows(grad, target, gathered)
             if grad_taps is not None:
-                grad_taps[tap] += _outer(rows, _rows(feat, source, multiplied), taps)
+                _add_outer(grad_taps[tap], rows, _rows(feat, source, multiplied), new=tap in new)
+                new.discard(tap)
             if grad_feat is not None:
                 _add(grad_feat, source, _multiply(rows, turned[tap], multiplied))
+        if grad_taps is not None:
+            for tap in new:
+                grad_taps[tap].zero_()
         return (
             None if grad_feat is None else grad_feat.to(feat.dtype),
             None if grad_taps is None else grad_taps.to(taps.dtype),
@@ -129,6 +134,8 @@ def _buffers(kernel_map: KernelMap, read: Tensor, channels: int) -> tuple[Tensor
 
 
 def _rows(feat: Tensor, index: Tensor, buffer: Tensor) -> Tensor:
+    if rows_suit(feat, buffer):
+        return take_rows(feat, index, buffer[: len(index)])
     return torch.index_select(feat, 0, index, out=buffer[: len(index)])
 
 
@@ -137,18 +144,24 @@ def _multiply(rows: Tensor, tap: Tensor, buffer: Tensor | None = None) -> Tensor
     out = None if buffer is None else buffer[: len(rows)]
     if tap.dim() == 1:
         return torch.mul(rows, tap, out=out)
-    return product(rows, tap, out, least=ONEDNN_FROM)
+    return product(rows, tap, out)
 
 
-def _outer(grad: Tensor, rows: Tensor, taps: Tensor) -> Tensor:
-    """Return the gradient of one of the taps."""
-    if taps.dim() == 2:
-        return _wide(grad * rows).sum(0)
-    return grad.t() @ rows
+def _add_outer(total: Tensor, grad: Tensor, rows: Tensor, *, new: bool) -> None:
+    """Add the gradient of a tap to `total`, or write it there."""
+    if total.dim() == 1 or total.dtype != rows.dtype:
+        part = _wide(grad * rows).sum(0) if total.dim() == 1 else grad.t() @ rows
+        total.copy_(part) if new else total.add_(part)
+    elif new:
+        torch.mm(grad.t(), rows, out=total)
+    else:
+        total.addmm_(grad.t(), rows)
 
 
 def _add(total: Tensor, index: Tensor, rows: Tensor) -> None:
     """Add rows[p] to total[index[p]], in place."""
+    if rows_suit(total, rows):
+        return add_rows(total, index, rows)
     # With the index expanded, twice as fast as index_add_.
     total.scatter_add_(0, index[:, None].expand_as(rows), rows.to(total.dtype))
 
