@@ -126,7 +126,8 @@ def score_split(
         except ValueError as error:
             raise ValueError(f"{scan}: {error}") from error
         result += evaluate(cloud, truth, predictor(cloud), parts)
-    _report(result, f"split {split}, {len(scans)} scans, every raw point", run)
+    count = f"{len(scans)} scan{'s' if len(scans) > 1 else ''}"
+    _report(result, f"split {split}, {count}, every raw point", run)
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -78,18 +79,21 @@ class Order:
         if "attention" in self.colors:
             _ = self._attention
 
-        def opener(file: Path, below: Path) -> Callable[[], Exhibit]:
-            return lambda: self.open(file, below)
+        def opener(file: Path, below: Path, title: str) -> Callable[[], Exhibit]:
+            return lambda: self.open(file, below, title)
 
         files = list(find_files(inputs, failures))
-        return [(file.name, opener(file, below)) for file, below in files]
+        times = Counter(file.name for file, _ in files)
+        titles = [f.name if times[f.name] == 1 else str(f) for f, _ in files]
+        return [(t, opener(*file, t)) for file, t in zip(files, titles, strict=True)]
 
-    def open(self, file: Path, below: Path) -> Exhibit:
+    def open(self, file: Path, below: Path, title: str) -> Exhibit:
         """Read a file, predict it if a model was given, and name its layers.
 
         Args:
             file: a scan.
             below: its place below the folder that was named, or its name.
+            title: what it is called.
 
         Raises:
             ValueError, OSError: it cannot be read, or has not what was asked for.
@@ -109,11 +113,11 @@ class Order:
             prediction, labels = _read_prediction(self.predicted, file, below, cloud, labels)
         fields = (color for color in self.colors if color not in (*STRUCTURES, *LOOKED_INTO))
         exhibit = make_exhibit(
-            cloud, prediction, color=next(fields, None), labels=labels, title=file.name
+            cloud, prediction, color=next(fields, None), labels=labels, title=title
         )
         for color in fields:
             make_exhibit(cloud, prediction, color=color, labels=labels)  # says what is missing
-        layers = {**exhibit.layers, **self._more_layers(cloud, file.name)}
+        layers = {**exhibit.layers, **self._more_layers(cloud, title)}
         chosen = {color: layers[color] for color in self.colors}
         return replace(
             exhibit,

@@ -72,7 +72,8 @@ def report(
         about += f": there is no {config}, which says where they lie"
     if scans and model.is_file() and config.is_file():
         scored, shots = _look(config, model, split, scans, worst)
-        about = f"split {split}, {len(scored)} scans, every raw point"
+        count = f"{len(scored)} scan{'s' if len(scored) > 1 else ''}"
+        about = f"split {split}, {count}, every raw point"
     total = _sum([each.scores for each in scored]) if scored else None
     page = report_page(
         Report(
@@ -140,7 +141,7 @@ def _draw(dataset: ScanDataset, predictor: Predictor, scored: _Scored) -> Shot:
     ]
     row = draw_row([scene.thin(1_000_000) for scene in scenes], size=_SHOT, background=PAPER)
     about = f"mIoU {scored.scores.miou:.3f}, OA {scored.scores.oa:.3f}"
-    return Shot(name=Path(scored.name).name, about=about, picture=_bytes(row.save))
+    return Shot(name=scored.name, about=about, picture=_bytes(row.save))
 
 
 def _about(model: Path) -> str:
@@ -149,9 +150,13 @@ def _about(model: Path) -> str:
     from pctx.checkpoint import load_checkpoint
 
     checkpoint = load_checkpoint(model)
-    weights = sum(tensor.numel() for tensor in checkpoint.weights.values())
+    weights = sum(
+        tensor.numel()
+        for name, tensor in checkpoint.weights.items()
+        if not name.endswith(("running_mean", "running_var", "num_batches_tracked"))
+    )
     name = checkpoint.backbone.rpartition(".")[2]
-    return f"{name}, {weights:,} numbers, voxels of {checkpoint.grid_size:g} m"
+    return f"{name}, {weights:,} parameters, voxels of {checkpoint.grid_size:g} m"
 
 
 def _confusion(run: Path, scores: Scores | None) -> bytes | None:

@@ -83,7 +83,7 @@ def test_scans_are_few_or_none_on_demand_and_pages_are_kept(pctx, run, tmp_path)
     assert (
         pctx("report", run, "--scans", "1", "--worst", "0", "-o", "a.html", "--overwrite")[0] == 0
     )
-    assert "split val, 1 scans" in (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "split val, 1 scan," in (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
 def test_a_run_without_configuration_says_what_is_missing(pctx, run, tmp_path):

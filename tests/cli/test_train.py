@@ -128,7 +128,7 @@ def test_a_finished_run_is_not_resumed_and_no_run_is_written_over(train, pctx, t
     # The data of the run, not the default of `evaluate`.
     code, out, err = pctx("evaluate", "checkpoint='a run=[1]/model.pt'")
     assert code == 0, err
-    assert "split val, 1 scans" in out
+    assert "split val, 1 scan," in out
 
 
 def test_a_training_without_a_validation_says_that_it_left_no_model(pctx):

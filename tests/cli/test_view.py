@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,15 +154,19 @@ def test_hardly_any_points_have_an_order_and_windows(pctx, tmp_path, color, n):
 
 
 def test_a_folder_is_shown_file_by_file(pctx, tmp_path):
-    for name, n in (("a", 50), ("b", 80)):
-        write(tmp_path / "scans" / "deep" / f"{name}.npz", toy_cloud(n))
+    for name, n in (("deep/a", 50), ("deep/b", 80), ("far/a", 60)):
+        write(tmp_path / "scans" / f"{name}.npz", toy_cloud(n))
     (tmp_path / "none").mkdir()
     code, _, err = pctx("view", "scans", "none", "--color", "height", "--html", "a.html")
     assert code == 1 and "none: no readable scans" in sentence(err)
     text = (tmp_path / "a.html").read_text(encoding="utf-8")
     (data,) = re.findall(r'id="data">(.*?)</script>', text)
     clouds = json.loads(data)["clouds"]
-    assert [(c["title"], c["count"]) for c in clouds] == [("a.npz", 50), ("b.npz", 80)]
+    assert [(Path(c["title"]).as_posix(), c["count"]) for c in clouds] == [
+        ("scans/deep/a.npz", 50),  # files of one name are told apart
+        ("b.npz", 80),
+        ("scans/far/a.npz", 60),
+    ]
 
 
 def test_a_page_has_every_field_and_a_picture_the_colours_named(pctx, scan, tmp_path):

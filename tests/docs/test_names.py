@@ -11,6 +11,7 @@ import yaml
 import pctx
 from pctx.cli.config import CheckConfig, EvaluateConfig, PrepareConfig, TrainConfig, config_folder
 from pctx.cli.main import app
+from pctx.data.cards import card, list_cards
 from tests.docs.pages import PAGES, ROOT, blocks, inline_code, prose
 
 CONFIGS = config_folder()
@@ -117,6 +118,13 @@ def test_every_model_of_a_published_size_stands_in_the_readme():
     text = (ROOT / "README.md").read_text()
     for name in pctx.list_models():
         assert name.endswith("_tiny") or f"`{name}`" in text, name
+
+
+def test_the_table_of_cards_counts_their_classes():
+    text = (ROOT / "datasets" / "README.md").read_text()
+    for name in list_cards():
+        (classes,) = re.findall(rf"^\| `{name}` \|(?:[^|]*\|){{2}} ([^|]+) \|", text, re.M)
+        assert re.search(rf"\b{len(card(name).labels)}\b", classes), f"{name}: {classes}"
 
 
 def test_every_command_stands_on_the_page_on_commands():
