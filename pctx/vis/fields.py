@@ -205,7 +205,10 @@ def _default_color(cloud: PointCloud, prediction: Prediction | None) -> str:
 
 def _needed(value: T | None, color: str, name: str) -> T:
     if value is None:
-        raise ValueError(f"color {color!r} needs {name}, and there is none; choose another color")
+        what = (
+            f"`pctx predict --{color}` writes it" if color in MEASURES else "choose another color"
+        )
+        raise ValueError(f"color {color!r} needs {name}, and there is none; {what}")
     return value
 
 

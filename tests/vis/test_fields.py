@@ -97,6 +97,11 @@ def test_a_missing_field_is_named(color):
         make_scene(cloud, color=color)
 
 
+def test_how_sure_a_prediction_is_can_be_written_by_a_command(street):
+    with pytest.raises(ValueError, match="and there is none; `pctx predict --entropy` writes it"):
+        make_scene(street, color="entropy")
+
+
 def test_an_unknown_colouring_lists_the_known_ones(street):
     with pytest.raises(ValueError, match="label, prediction, error"):
         make_scene(street, color="depth")
