@@ -11,7 +11,7 @@ import typer
 
 from pctx.cli.config import UsageError, run_composed
 from pctx.cli.feeding import check_numbers
-from pctx.cli.tables import print_table
+from pctx.cli.tables import print_whole
 
 if TYPE_CHECKING:
     from pctx.data.audit import ScanFacts
@@ -141,7 +141,7 @@ def _print(
     for name in (*labels.names, "ignored"):
         cells = (_share(counts[split][name], total[split]) for split in splits)
         table.add_row(name, *cells, style="dim" if name == "ignored" else "")
-    print_table(table, width=None if sys.stdout.isatty() else 120, highlight=False)
+    print_whole(table, width=None if sys.stdout.isatty() else 120, highlight=False)
     if found.spacing is not None:
         voxels = "" if found.voxels is None else f"; {found.voxels:,} voxels in the median scan"
         typer.echo(

@@ -18,7 +18,7 @@ import typer
 
 from pctx.cli.config import UsageError, pick_device, unquoted
 from pctx.cli.records import add_record, as_csv, check_records
-from pctx.cli.tables import plain_console
+from pctx.cli.tables import print_whole
 
 if TYPE_CHECKING:
     from pctx.inference.benchmark import Scene
@@ -179,7 +179,7 @@ def print_table(
         table.add_column(heading, justify="right" if number else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    plain_console().print(table)
+    print_whole(table)
 
 
 def write_row(row: Mapping[str, object], columns: Sequence[str], csv: str | None) -> None:

@@ -23,7 +23,7 @@ def plain_console(**options: Any) -> Console:
     return Console(markup=False, emoji=False, **options)
 
 
-def print_table(table: Table, **options: Any) -> None:
+def print_whole(table: Table, **options: Any) -> None:
     """Print a table whose numbers stay whole on narrow terminals too.
 
     Names fold first, then the frame goes; what is wider still is left to the terminal to wrap.
@@ -52,7 +52,7 @@ def print_scores(scores: Scores, title: str) -> None:
     points = f"{int(scores.support.sum()):,}"
     table.add_row(f"mean{over}", _score(scores.miou), "", _score(scores.macc), points, style="bold")
     table.add_row("weighted by points", _score(scores.fwiou), "", _score(scores.oa), "")
-    print_table(table)
+    print_whole(table)
 
 
 def print_parts(parts: Mapping[str, Scores]) -> None:
@@ -62,7 +62,7 @@ def print_parts(parts: Mapping[str, Scores]) -> None:
     for name, scores in parts.items():
         values = (_score(value) for value in (scores.miou, scores.macc, scores.oa))
         table.add_row(name, *values, str(scores.num_present), f"{int(scores.support.sum()):,}")
-    print_table(table)
+    print_whole(table)
 
 
 def _scores_table(title: str, names: str, numbers: Sequence[str]) -> Table:
