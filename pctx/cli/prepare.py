@@ -73,10 +73,11 @@ def fill_cache(config: Any) -> Path:
         sweep(place)
     outcomes = _progress(keep_all(dataset, scans, num_workers=workers), len(scans))
     failed = [sentence for sentence in outcomes if sentence]
-    log.info("%s: %d scans; training takes them with", folder, len(scans) - len(failed))
+    kept = len(scans) - len(failed)
+    log.info("%s: %d scan%s; next:", folder, kept, "" if kept == 1 else "s")
     choices = [f"data={HydraConfig.get().runtime.choices['data']}"]
     choices += [quoted("data.root", data.root)] if "root" in data else []
-    typer.echo(" ".join([*choices, quoted("data.cache", folder)]))
+    typer.echo(" ".join(["pctx train", *choices, quoted("data.cache", folder)]))
     for sentence in failed:
         sys.stderr.write(f"pctx: {sentence}\n")
     if failed:

@@ -30,7 +30,7 @@ def test_a_raw_folder_is_kept_beside_itself_and_once(pctx, raw, tmp_path):
     code, out, _ = pctx(*command)
     assert code == 0
     cache = tmp_path / "my scans.cache"
-    assert out == f"data=folder data.root='{raw}' data.cache='{cache}'\n"
+    assert out == f"pctx train data=folder data.root='{raw}' data.cache='{cache}'\n"
     files = sorted(cache.iterdir())
     assert [file.name for file in files] == ["0.npz.scan", "1.npz.scan", "2.npz.scan"]
     times = [file.stat().st_mtime_ns for file in files]
