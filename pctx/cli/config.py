@@ -236,7 +236,8 @@ def unquoted(override: str) -> str:
     """Say that an override is not of Hydra's grammar, and what helps."""
     key, equals, value = override.partition("=")
     if not equals:
-        help_ = "; `data=folder data.root=scans` names a folder" if Path(override).exists() else ""
+        there = os.path.exists(override)  # noqa: PTH110  (Path.exists ends at names too long)
+        help_ = "; `data=folder data.root=scans` names a folder" if there else ""
         return f"{override!r} is no override such as key=value{help_}"
     return f"{override!r} is not understood; quote the value: \"{key}='{value}'\""
 

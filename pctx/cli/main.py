@@ -28,7 +28,7 @@ from pctx.cli import (
     view,
 )
 from pctx.cli.config import UsageError, known_keys, known_options, namesakes, unquoted
-from pctx.cli.stopping import INTERRUPTED, TERMINATED, stoppable
+from pctx.cli.stopping import INTERRUPTED, STOPPED, stoppable
 from pctx.cli.streams import open_streams
 
 app = typer.Typer(
@@ -102,21 +102,21 @@ def main(command: str | None = None) -> None:
     debug = os.environ.get("PCTX_DEBUG") == "1"
     if not debug:
         warnings.simplefilter("ignore")
-    with stoppable() as told_to_end:
+    with stoppable() as stop_code:
         try:
             app(None if command is None else [command, *sys.argv[1:]])
         except (SystemExit, KeyboardInterrupt) as stop:
             # Of a Ctrl-C in the first moments, before the line is understood, nobody else takes
             # care.
             code = stop.code if isinstance(stop, SystemExit) else INTERRUPTED
-            if code in (INTERRUPTED, TERMINATED):
+            if code in STOPPED:
                 _fail(_STOPPED, code)
             raise
         except Exception as error:
             if debug:
                 raise
-            if told_to_end():  # and a library has made something else of it
-                _fail(_STOPPED, TERMINATED)
+            if (code := stop_code()) is not None:  # and a library has made something else of it
+                _fail(_STOPPED, code)
             if _is_hydras(error) and isinstance(error.__cause__, _ON_PURPOSE):
                 error = error.__cause__  # raised by what Hydra was asked to make
             _fail(_sentence(error), _exit_code(error))

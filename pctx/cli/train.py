@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import time
 from contextlib import nullcontext
 from functools import partial
@@ -18,6 +17,7 @@ from pctx.cli.feeding import make_pipeline
 from pctx.cli.lock import process_rank, run_lock
 from pctx.cli.resume import find_state, with_resume
 from pctx.cli.settings import check_settings
+from pctx.cli.stopping import STOPPED
 from pctx.cli.trainer import make_budget, make_trainer
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def fit(config: Any, run: Path) -> Scores:
         log.info("%s; it goes on with: pctx train resume=%s", stop, run)
         raise SystemExit(128 + stop.signal) from None
     except SystemExit as stop:
-        if stop.code == 128 + signal.SIGTERM:
+        if stop.code in STOPPED:
             raise
         raise KeyboardInterrupt from None  # Lightning's way out of Ctrl-C
     return _best(run, module)

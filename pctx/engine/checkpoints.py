@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
+_ONCE = 0.5
+"""Seconds within which two signals are one: `timeout` sends each twice."""
 _DAMAGES = (
     RuntimeError,
     EOFError,
@@ -95,6 +97,7 @@ class Checkpoints(pl.Callback):
         self._saved = (0, time.monotonic())
         self._validates = False
         self._asked: str | None = None
+        self._asked_at = 0.0
         self._handlers: dict[signal.Signals, Any] = {}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -104,14 +107,18 @@ class Checkpoints(pl.Callback):
         self._saved = (trainer.global_step, time.monotonic())
 
         def ask(number: int, _: object) -> None:
-            if self._asked is not None:  # the second time it is meant at once
+            if self._asked is None:
+                self._asked, self._asked_at = signal.Signals(number).name, time.monotonic()
+            elif time.monotonic() - self._asked_at > _ONCE:  # the second time it is meant at once
                 raise KeyboardInterrupt
-            self._asked = signal.Signals(number).name
 
         if threading.current_thread() is not threading.main_thread():
             return  # which alone may
-        for which in (signal.SIGTERM, signal.SIGINT):
-            self._handlers[which] = signal.signal(which, ask)
+        for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+            if name in signal.Signals.__members__:  # Windows lacks one
+                which = signal.Signals[name]
+                if signal.getsignal(which) is not signal.SIG_IGN:  # as nohup has it
+                    self._handlers[which] = signal.signal(which, ask)
 
     def on_train_batch_end(
         self,

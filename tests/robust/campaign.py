@@ -3,6 +3,7 @@
     ./run robust                         (10,000 files a format, 500 lines a command; hours)
     ./run robust --readers 500 --commands 20 --kills 2
     ./run robust --only kills            (the rows of the others stay as they are)
+    ./run robust --workers 2             (two formats, commands or kills at a time)
 
 A row is a kind: inputs tried, faults put in, how many of them all survived, how many were lost.
 """
@@ -13,7 +14,9 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from queue import SimpleQueue
 from xml.etree import ElementTree
 
 from tests.conftest import SHARED
@@ -25,8 +28,6 @@ PAGE = fuzz_commands.REPOSITORY / "docs/robustness.md"
 ALL = "**all**"
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 HEAD = "| what | inputs tried | faults injected | survived | lost |\n|---|---:|---:|---:|---:|\n"
-SLOW_PART = 10
-"""Of the lines of a quick command, one in so many is tried of `train` and `export`."""
 SUITES = {
     "tests/robust/test_kills.py": "files half written",
     "tests/robust/test_security.py": "hostile files: pickles, targets, archives",
@@ -63,35 +64,66 @@ class Row:
         return f"| {self.what} | " + " | ".join(f"{number:,}" for number in numbers) + " |"
 
 
-def readers(cases):
+def shared(start, workers, task, kinds):
+    """Give task(worker, kind) for each kind as soon as it is done, from several at a time.
+
+    Args:
+        start: makes a worker, a process that tries things.
+        workers: how many there are.
+    """
+    made = [start() for _ in range(workers)]
+    free = SimpleQueue()
+    for worker in made:
+        free.put(worker)
+
+    def one(kind):
+        worker = free.get()
+        try:
+            return task(worker, kind)
+        finally:
+            free.put(worker)
+
+    with ThreadPoolExecutor(workers) as pool:
+        for done in as_completed([pool.submit(one, kind) for kind in kinds]):
+            yield done.result()
+    for worker in made:
+        worker.stop()
+
+
+def readers(cases, workers):
     """Give a row a format; a file that went wrong is an input and a fault in one."""
-    worker = fuzz_readers.Worker()
-    for kind in FORMATS:
+
+    def row(worker, kind):
         found = fuzz_readers.fuzz(SHARED / "data" / "real", kind, cases, worker)
-        yield Row(f"read {kind}", sum(found.counts.values()), 0, len(found.lost)), found.lost
-    worker.stop()
+        return Row(f"read {kind}", sum(found.counts.values()), 0, len(found.lost)), found.lost
+
+    yield from shared(fuzz_readers.Worker, workers, row, FORMATS)
 
 
-def commands(cases, twins):
+def commands(cases, twins, workers):
     """Give a row a command; the faults are full disks."""
-    worker = fuzz_commands.Worker()
     with tempfile.TemporaryDirectory() as models:
         world = World(models)
-        for command in COMMANDS:
-            slow = command in ("train", "export")
-            number = max(cases // SLOW_PART, 1) if slow else cases
-            found = fuzz_commands.fuzz(command, number, worker, world, twins=twins)
-            row = Row(f"pctx {command}", number - found.full, found.full, len(found.lost))
-            yield row, found.lost
-    worker.stop()
+
+        def row(worker, command):
+            found = fuzz_commands.fuzz(command, cases, worker, world, twins=twins)
+            counts = cases - found.full, found.full, len(found.lost)
+            return Row(f"pctx {command}", *counts), found.lost
+
+        yield from shared(fuzz_commands.Worker, workers, row, COMMANDS)
 
 
-def kills(times):
+def kills(times, workers):
     """Give a row a command and signal, which ends it at random moments."""
-    worker = fuzz_commands.Worker()
-    for command, name, lost in fuzz_kills.campaign(times, worker):
-        yield Row(f"pctx {command}, {name}", 0, times, len(lost)), lost
-    worker.stop()
+
+    def rows(worker, command):
+        return [
+            (Row(f"pctx {command}, {name}", 0, times, len(lost)), lost)
+            for _, name, lost in fuzz_kills.campaign(times, worker, [command])
+        ]
+
+    for found in shared(fuzz_commands.Worker, workers, rows, fuzz_kills.COMMANDS):
+        yield from found
 
 
 def suites():
@@ -136,14 +168,15 @@ def main():
     parser.add_argument("--commands", type=int, default=500, help="lines a command")
     parser.add_argument("--twins", type=int, default=2, help="of those, true processes")
     parser.add_argument("--kills", type=int, default=20, help="of a command by a signal")
+    parser.add_argument("--workers", type=int, default=1, help="that many at a time")
     parser.add_argument("--only", choices=("readers", "commands", "kills", "suites"))
     args = parser.parse_args()
     if not (SHARED / "data" / "real").is_dir():
         parser.error(f"the real scans are not beside the checkout ({SHARED / 'data' / 'real'})")
     parts = {
-        "readers": lambda: readers(args.readers),
-        "commands": lambda: commands(args.commands, args.twins),
-        "kills": lambda: kills(args.kills),
+        "readers": lambda: readers(args.readers, args.workers),
+        "commands": lambda: commands(args.commands, args.twins, args.workers),
+        "kills": lambda: kills(args.kills, args.workers),
         "suites": suites,
     }
     failed = False

@@ -22,6 +22,8 @@ classes:
   - {name: house, color: [200, 0, 0], raw: [6]}
 ignore: [7, 8, 9, 10, 11, 12]
 """
+ALL_CODES = CARD.replace("[7, 8, 9, 10, 11, 12]", str([*range(7, 260)]))
+"""A card that knows every code of the real scans."""
 METRICS = """epoch,step,train/loss,val/miou,lr
 0,10,1.5,,0.001
 0,10,,0.25,
@@ -62,6 +64,8 @@ COMMANDS = (
     *("convert", "export", "prepare", "train"),
     *("report", "benchmark", "doctor", "demo"),
 )
+LABELLED = ("las", "laz", "kitti", "nuscenes", "npz", "folder")
+"""Formats of whose scans most have labels."""
 SLOW = {"train": 120, "export": 240, "evaluate": 60, "report": 60}
 """Seconds of a processor for commands that do more than read and label a small file."""
 SECONDS = 30
@@ -101,9 +105,9 @@ def make(world, command, folder, rng):
     return Case([command, *arguments], SLOW.get(command, SECONDS), outputs)
 
 
-def scan(world, folder, rng, wrong=0.7, below="in"):
+def scan(world, folder, rng, wrong=0.7, below="in", kinds=KINDS):
     """Write the files of a scan, most often one of them gone wrong, and name the one to read."""
-    kind = rng.choice(KINDS)
+    kind = rng.choice(kinds)
     files, other = dict(rng.choice(world.scans[kind])), rng.choice(world.scans[kind])
     if rng.random() < wrong:
         name = rng.choice(list(files))
@@ -193,9 +197,10 @@ def predict(world, folder, rng):
 def dataset(world, folder, rng):
     """Give the overrides of a folder of scans with a card."""
     for i in range(2):
-        scan(world, folder, rng, wrong=0.4, below=f"in/scans/{i}")
-    card = CARD.encode()
-    if rng.random() < 0.3:
+        kinds = LABELLED if rng.random() < 0.85 else KINDS
+        scan(world, folder, rng, wrong=0.3, below=f"in/scans/{i}", kinds=kinds)
+    card = ALL_CODES.encode() if rng.random() < 0.9 else CARD.encode()
+    if rng.random() < 0.1:
         card = mutate(card, card, "text", rng)
     (folder / "in/scans/card.yaml").write_bytes(card)
     changed = some(
@@ -252,8 +257,10 @@ def convert(world, folder, rng):
 
 
 def export(world, folder, rng):
-    target = rng.choice(("out/net.pt2", "out/net.onnx", "out/net", "out"))
-    return [model(world, folder, rng, wrong=0.97), "-o", target], []
+    """Most models are gone wrong, as it takes seconds to trace one that is not."""
+    target = rng.choice((*("out/net.pt2", "out/net.onnx") * 4, "out/net", "out"))
+    options = some(rng, ["--onnx"], ["--overwrite"])
+    return [model(world, folder, rng, wrong=0.9), "-o", target, *options], [target]
 
 
 def prepare(world, folder, rng):

@@ -4,7 +4,8 @@ It says `ready`; asked by a line of JSON (`arguments`, `folder`, `seconds`, `roo
 where writing shall fail, `kill`, a signal after some seconds, `environment`, variables that are set
 or, with null, taken away, `user`, a number, `closed`, streams that are) it answers by one: `code`,
 negative where a signal ended the command, `spent`, seconds of a processor, `out` and `err`, what
-the command said.
+the command said. A third number of `kill` are seconds until the signal comes again; both then go to
+all processes of the command, as from a terminal or from `timeout`.
 """
 
 import fcntl
@@ -100,7 +101,7 @@ def run(arguments, folder, seconds, room, largest=None, kill=None, **around):
     begin = time.monotonic()
     if kill is None or not select.select([ended], [], [], kill[1])[0]:
         if kill is not None:
-            os.kill(child, kill[0])
+            strike(child, *kill)
         left = begin + seconds * PATIENCE - time.monotonic()
         if not select.select([ended], [], [], max(left, 0))[0]:
             os.kill(child, 9)
@@ -109,6 +110,17 @@ def run(arguments, folder, seconds, room, largest=None, kill=None, **around):
     said = [heard(read) for read, _ in pipes]
     code, spent = os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
     return {"code": code, "spent": spent, "out": said[0], "err": said[1]}
+
+
+def strike(child, number, _, again=None):
+    """Send a signal; a second one goes, as the first, to all processes of the command."""
+    if again is None:
+        os.kill(child, number)
+        return
+    for pause in (0, again):
+        time.sleep(pause)
+        with suppress(ProcessLookupError):
+            os.killpg(child, number)
 
 
 def heard(read):
@@ -120,6 +132,7 @@ def heard(read):
 
 def set_up(folder, seconds, room, largest, writes):
     """Enter a folder, give away what is said, and take up the limits."""
+    os.setpgid(0, 0)
     os.chdir(folder)
     for number, write in zip((1, 2), writes, strict=True):
         os.dup2(write, number)

@@ -41,6 +41,7 @@ class Outcome:
     full: int = 0
     twins: int = 0
     slowest: float = 0.0
+    spent: float = 0.0
 
 
 class Worker:
@@ -90,7 +91,7 @@ def fuzz(command, cases, worker, world, *, seed=0, keep=None, twins=0):
             answer = worker.run(case.arguments, folder, case.seconds, room, largest=largest)
             code, spent, _, err = answer
             outcome.codes[code] += 1
-            outcome.slowest = max(outcome.slowest, spent)
+            outcome.slowest, outcome.spent = max(outcome.slowest, spent), outcome.spent + spent
             wrong = judge(case, folder, code, err, before, largest)
             if not wrong and largest is None and outcome.twins < twins:
                 outcome.twins += 1
@@ -174,9 +175,8 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path)
     args = parser.parse_args()
-    print(
-        f"{'command':10}{'cases':>8}{'done':>8}{'exit 1':>8}{'exit 2':>8}{'lost':>6}{'slowest':>9}"
-    )
+    counts = "".join(f"{word:>8}" for word in ("cases", "done", "exit 1", "exit 2", "lost"))
+    print(f"{'command':10}{counts}{'slowest s':>11}{'all s':>8}")
     worker, failed = Worker(), False
     with tempfile.TemporaryDirectory() as models:
         world = World(models)
@@ -186,10 +186,9 @@ def main():
                 **{"seed": args.seed, "keep": args.keep, "twins": args.twins},
             )
             done, one, two = (found.codes[code] for code in (0, 1, 2))
-            lost, slowest = len(found.lost), f"{found.slowest:.1f} s"
-            print(
-                f"{command:10}{args.cases:8}{done:8}{one:8}{two:8}{lost:6}{slowest:>9}", flush=True
-            )
+            lost = len(found.lost)
+            times = f"{found.slowest:11.1f}{found.spent:8.0f}"
+            print(f"{command:10}{args.cases:8}{done:8}{one:8}{two:8}{lost:8}{times}", flush=True)
             for line in found.lost[:20]:
                 print("  ", line, flush=True)
             failed |= lost > 0

@@ -27,7 +27,9 @@ from tests.robust.command_cases import CARD, QUICK
 from tests.robust.fuzz_commands import Worker, state
 from tests.toy import toy_checkpoint, toy_cloud
 
-SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+TWICE = (signal.SIGTERM, signal.SIGINT)
+"""Signals that come twice too, to all processes of a command: from `timeout`, or of impatience."""
 SCANS, POINTS = 4, 600
 DATA = ["data=folder", "data.root=scans"]
 COMMANDS = {
@@ -71,13 +73,14 @@ def undisturbed(command, here, worker):
     return Victim(command, here, time.monotonic() - began, inputs, results(command, here))
 
 
-def killed(victim, number, worker, rng):
+def killed(victim, number, worker, rng, twice=False):
     """Kill a run at a random moment, and let another go on; say what is wrong."""
     out = victim.here / "out"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     arguments = COMMANDS[victim.command]
-    kill = (int(number), rng.random() * victim.takes)
+    kill = [int(number), rng.random() * victim.takes]
+    kill += [rng.random() * 0.1] if twice else []
     code, _, _, err = worker.run(arguments, victim.here, seconds=120, kill=kill)
     if code not in (0, -number, 128 + number) or "Traceback" in err:
         return f"ended with {code}: {err[-300:]!r}"
@@ -137,11 +140,13 @@ def campaign(times, worker, commands=tuple(COMMANDS), seed=0):
     for command in commands:
         with tempfile.TemporaryDirectory(prefix="kill") as place:
             victim = undisturbed(command, lay_out(Path(place)), worker)
-            for number in SIGNALS:
-                rng = random.Random(f"{seed}/{command}/{number}")
-                ends = (killed(victim, number, worker, rng) for _ in range(times))
-                lost = [f"{command} {number.name} {i}: {end}" for i, end in enumerate(ends) if end]
-                yield command, number.name, lost
+            kinds = [(s, False) for s in SIGNALS] + [(s, True) for s in TWICE]
+            for number, twice in kinds:
+                name = f"{number.name} twice" if twice else number.name
+                rng = random.Random(f"{seed}/{command}/{number}/{twice}")
+                ends = (killed(victim, number, worker, rng, twice) for _ in range(times))
+                lost = [f"{command} {name} {i}: {end}" for i, end in enumerate(ends) if end]
+                yield command, name, lost
 
 
 def main():
@@ -151,7 +156,7 @@ def main():
     args = parser.parse_args()
     worker, failed = Worker(), False
     for command, name, lost in campaign(args.times, worker, args.command or tuple(COMMANDS)):
-        print(f"{command:10}{name:9}{args.times:6}{len(lost):6}", *lost, sep="\n  ", flush=True)
+        print(f"{command:10}{name:15}{args.times:6}{len(lost):6}", *lost, sep="\n  ", flush=True)
         failed |= bool(lost)
     worker.stop()
     sys.exit(failed)

@@ -144,6 +144,7 @@ def test_every_code_of_a_gapped_set_comes_back_in_the_file(worker, tmp_path):
         (["train", "criterion.class_weights=[1]"], "no key 'criterion.class_weights' in the conf"),
         (["train", "criterion.class_weights=[1]"], "mean 'criterion.terms.cross_entropy.class_w"),
         (["train", "optim.optimizer.lr=1"], "did you mean 'optim.lr'?"),
+        (["train", "x" * 300], "is no override such as key=value"),
         (["train", "data.batch_size=null"], "data.batch_size or data.batch_points must be"),
         (["train", "data.batch_points=x"], "data.batch_points must be a whole number"),
         (["check", "data=folder", "data.root=.", "data.grid_size=x"], "data.grid_size must be"),

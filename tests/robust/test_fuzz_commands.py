@@ -6,7 +6,6 @@ from tests.robust.command_cases import COMMANDS, Case, World
 from tests.robust.fuzz_commands import fuzz, judge, state
 
 SHORT = {"train": 2, "export": 2}
-LONG = {"train": 50, "export": 50}
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +22,7 @@ def test_commands_end_well_or_in_a_sentence_whatever_they_are_given(command, wor
 @pytest.mark.long
 @pytest.mark.parametrize("command", COMMANDS)
 def test_hundreds_of_lines_of_a_command_lose_nothing(command, world, worker):
-    outcome = fuzz(command, LONG.get(command, 500), worker, world)
+    outcome = fuzz(command, 500, worker, world)
     assert not outcome.lost
 
 

@@ -23,7 +23,16 @@ from pctx.inference import streaming
 from pctx.inference.predictor import Predictor
 from pctx.inference.streaming import label_las
 from tests.robust.fuzz_commands import Worker
-from tests.robust.fuzz_kills import COMMANDS, SCANS, SIGNALS, broken, killed, lay_out, undisturbed
+from tests.robust.fuzz_kills import (
+    COMMANDS,
+    SCANS,
+    SIGNALS,
+    TWICE,
+    broken,
+    killed,
+    lay_out,
+    undisturbed,
+)
 from tests.toy import toy_checkpoint, toy_cloud
 
 QUICK = ("predict", "prepare", "convert")
@@ -41,7 +50,8 @@ def test_a_command_killed_at_any_moment_leaves_whole_files_and_goes_on(
     command, number, here, worker
 ):
     victim, rng = undisturbed(command, here, worker), random.Random(f"{command}{number}")
-    assert not [end for _ in range(2) if (end := killed(victim, number, worker, rng))]
+    for twice in (False, True) if number in TWICE else (False,):
+        assert not killed(victim, number, worker, rng, twice)
 
 
 def test_kills_that_lose_something_are_seen(here, worker):
