@@ -22,7 +22,7 @@ _LEAST = {
 _NUMBERS = ("optim.lr", "optim.weight_decay", "optim.layer_decay", "average")
 """Real numbers; their ranges are told by what takes them."""
 
-_PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+_PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "auto")
 _SHORT = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 """Other names that Lightning has for them."""
 
@@ -49,6 +49,28 @@ def check_settings(config: Any) -> None:
     _check_machine(config.trainer, config.compile)
 
 
+def choose_precision(trainer: Any) -> str:
+    """Give the precision of a run: `auto` is bf16-mixed where the machine multiplies bf16 itself.
+
+    Elsewhere bf16 gains no time, and 32-true is the more exact.
+    """
+    import torch
+
+    asked = _precision(trainer)
+    if asked != "auto":
+        return asked
+    if trainer.accelerator != "cpu" and torch.cuda.is_available():
+        gains = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+        gains = any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
+    return "bf16-mixed" if gains else "32-true"
+
+
+def _precision(trainer: Any) -> str:
+    return _SHORT.get(str(trainer.precision), str(trainer.precision))
+
+
 def _check_machine(trainer: Any, compiled: bool) -> None:
     """Find out whether there is a GPU where one is needed; Lightning would take something else."""
     import torch
@@ -66,7 +88,7 @@ def _check_machine(trainer: Any, compiled: bool) -> None:
             "trainer=fsdp needs GPUs, as it splits the model over them; trainer=ddp trains in "
             "processes of a CPU too"
         )
-    precision = _SHORT.get(str(trainer.precision), str(trainer.precision))
+    precision = _precision(trainer)
     if precision not in _PRECISIONS:
         known = ", ".join(_PRECISIONS)
         raise UsageError(f"trainer.precision must be one of {known}, found {precision}")

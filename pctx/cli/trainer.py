@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pctx.cli.config import UsageError
+from pctx.cli.settings import choose_precision
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
@@ -60,7 +61,10 @@ def make_trainer(
     callbacks += [pace, *([Bar(pace), Lines(pace, math.inf)] if terminal else [Lines(pace)])]
     # States come last, as they hold those of the others.
     callbacks += [Checkpoints(run / "checkpoints", table, **config.save_every), Curves(run)]
-    settings = {"profiler": _profiler(config.trainer.profiler, run)}
+    precision = choose_precision(config.trainer)
+    if config.trainer.precision == "auto":
+        log.info("trainer.precision=auto: %s", precision)
+    settings = {"profiler": _profiler(config.trainer.profiler, run), "precision": precision}
     if budget is not None:
         settings["num_sanity_val_steps"] = TRIED
     loggers = _loggers(config.logger, run)

@@ -136,17 +136,21 @@ class WindowAttention(nn.Module):
     def _attend(self, feat: Tensor, windows: Windows) -> Tensor:
         """Be `forward` by the compiled kernel."""
         if torch.is_grad_enabled():
-            return self.proj(compiled_attention(self.qkv(feat), windows, self.num_heads))
-        out = torch.empty_like(feat)
+            return self.proj(self._hear(feat, windows))
+        out: Tensor | None = None
         for part in window_parts(windows, 3 * feat.shape[1]):
-            qkv = self.qkv(feat.index_select(0, part.rows))
-            heard = compiled_attention(qkv, part.windows, self.num_heads)
-            if part.owned is None:
-                out.index_copy_(0, part.rows, self.proj(heard))
-            else:
-                rows = part.rows.index_select(0, part.owned)
-                out.index_copy_(0, rows, self.proj(heard.index_select(0, part.owned)))
+            heard, rows = self._hear(feat.index_select(0, part.rows), part.windows), part.rows
+            if part.owned is not None:
+                heard, rows = heard.index_select(0, part.owned), rows.index_select(0, part.owned)
+            told = self.proj(heard)
+            out = told.new_empty(feat.shape) if out is None else out
+            out.index_copy_(0, rows, told)
+        assert out is not None  # windows that suit are some
         return out
+
+    def _hear(self, feat: Tensor, windows: Windows) -> Tensor:
+        qkv = self.qkv(feat)  # of half precision under autocast
+        return compiled_attention(qkv.float(), windows, self.num_heads).to(qkv.dtype)
 
     def weights(
         self,

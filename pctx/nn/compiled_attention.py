@@ -45,8 +45,7 @@ def compiled_suits(feat: Float[Tensor, "n c"], windows: Windows, num_heads: int)
         and w * k * k * num_heads >= COMPILED_FROM
         and type(feat) in (Tensor, nn.Parameter)  # others have no numbers to point to
         and feat.device.type == "cpu"
-        and feat.dtype == torch.float32
-        and not torch.is_autocast_enabled("cpu")
+        and feat.dtype in (torch.float32, torch.bfloat16)
         and windows.index.dtype == windows.slot.dtype == torch.int64
         and feat.shape[1] // num_heads in HEAD_WIDTHS
         and compiled_agrees()

@@ -5,7 +5,7 @@ import torch
 from omegaconf import OmegaConf
 
 from pctx.cli.config import UsageError, compose
-from pctx.cli.settings import check_settings
+from pctx.cli.settings import check_settings, choose_precision
 
 WRONG = [
     ({"seed": -1}, "seed must be a whole number from 0 on, found -1"),
@@ -47,3 +47,33 @@ def test_a_machine_with_a_gpu_has_what_the_trainers_need(monkeypatch, override):
     check_settings(
         compose("train", ["name=x", override, "trainer.precision=16-mixed", "compile=true"])
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "capabilities", "chosen"),
+    [
+        ("auto", {"avx512_bf16": True}, "bf16-mixed"),
+        ("auto", {"amx_bf16": True}, "bf16-mixed"),
+        ("auto", {"avx512_bf16": False, "avx2": True}, "32-true"),
+        ("auto", {}, "32-true"),
+        ("32-true", {"amx_bf16": True}, "32-true"),
+        ("bf16", {}, "bf16-mixed"),
+    ],
+)
+def test_auto_takes_bf16_where_the_processor_multiplies_it(
+    config, monkeypatch, asked, capabilities, chosen
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    config = config.copy()
+    OmegaConf.update(config, "trainer.precision", asked)
+    check_settings(config)
+    assert choose_precision(config.trainer) == chosen
+
+
+def test_without_word_of_the_processor_auto_is_exact(config, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    config = config.copy()
+    OmegaConf.update(config, "trainer.precision", "auto")
+    assert choose_precision(config.trainer) == "32-true"

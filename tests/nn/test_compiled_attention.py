@@ -172,3 +172,17 @@ def test_windows_taken_in_parts_give_the_rows_of_all_at_once(name, monkeypatch):
         monkeypatch.setattr(compiled_attention, "PART", numbers)
         with torch.no_grad():
             torch.testing.assert_close(module(feat, windows), whole, **CLOSE)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("grads", [False, True])
+def test_under_autocast_products_are_bf16_and_attention_is_summed_in_float32(grads):
+    torch.manual_seed(0)
+    module, windows = WindowAttention(64, 4), windows_of("borrowing")
+    feat = torch.randn(210, 64)
+    exact = module(feat, windows)
+    with torch.autocast("cpu", torch.bfloat16), torch.set_grad_enabled(grads):
+        assert compiled_suits(feat, windows, 4)
+        found = module(feat, windows)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), exact, rtol=0.02, atol=0.02)
