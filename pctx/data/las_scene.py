@@ -95,6 +95,7 @@ class LasScene:
         folder: where the sorted points lie, `points.bin`.
         cells: of the points, around the first of them.
         origin: (3,) float64, that of the cloud.
+        anchor: (3,) float64, where a voxel begins, relative to the origin: as `anchor_of` has it.
         low: (3,) least of all points in the cells (strays are in none), relative to the origin.
         high: (3,) largest.
         witness: (1, r) a point that has the largest colours and nir of all: with it a part of the
@@ -107,6 +108,7 @@ class LasScene:
     folder: Path
     cells: Cells
     origin: np.ndarray
+    anchor: np.ndarray
     low: np.ndarray
     high: np.ndarray
     witness: np.ndarray
@@ -195,6 +197,7 @@ def sort_las(
             low=placer.low - origin,
             high=placer.high - origin,
             origin=origin,
+            voxel_anchor=np.round(middle) - origin,
             edge=cells.edge,
             anchor=cells.anchor,
             keys=cells.keys,
@@ -223,6 +226,7 @@ def sorted_las(source: Path, folder: Path, fields: Collection[str]) -> LasScene:
                 voxels=kept["voxels"],
             ),
             origin=kept["origin"],
+            anchor=kept["voxel_anchor"],
             low=kept["low"],
             high=kept["high"],
             witness=kept["witness"],
@@ -254,7 +258,8 @@ class _Survey:
         if self.num_points == 0:
             xyz = las_points.positions(block)
             place = np.nan_to_num(np.median(xyz, axis=0), posinf=0, neginf=0)
-            anchor = cell_anchor(place, self.grid_size, self.tile)
+            # The median of all, around which a cloud in memory is cut, is known after two passes.
+            anchor = cell_anchor(place, self.tile)
             self.cells = replace(self.cells, anchor=anchor)
         self.num_points += len(block.points)
         for median, values in zip(self.medians, _integers(block), strict=True):

@@ -28,6 +28,9 @@ OFF_FACE = np.float32(0.0005)
 that many points lie in a face of voxels of 0.4 m, where the last bit of a float32 would decide: of
 real tiles, 1 to 5 % of the labels changed where the whole tile was moved by whole metres."""
 
+_WHOLE = 1e-12
+"""Part of a distance that rounding may leave of it, where it is whole voxels."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sample:
@@ -94,9 +97,13 @@ def prepare_rows(
     label: np.ndarray | None,
     rows: np.ndarray,
     grid_size: float,
+    anchor: np.ndarray | None = None,
 ) -> Sample:
-    """Voxelise some rows (finite ones, ascending) of a cloud whose features are extracted."""
-    voxels, points = _gather(coord, feat, label, rows, grid_size)
+    """Voxelise some rows (finite ones, ascending) of a cloud whose features are extracted.
+
+    A voxel begins at `anchor` (3,), metres; by default at 0.
+    """
+    voxels, points = _gather(coord, feat, label, rows, grid_size, anchor=anchor)
     inverse = np.full(len(coord), -1, dtype=np.int64)
     inverse[rows] = voxels.inverse
     raw_label = None if label is None else torch.from_numpy(label)
@@ -184,11 +191,12 @@ def _gather(
     rows: np.ndarray | None,
     grid_size: float,
     rng: np.random.Generator | None = None,
+    anchor: np.ndarray | None = None,
 ) -> tuple[Voxelization, PointBatch]:
     if rows is not None and len(rows) < len(coord):
         coord, feat = coord[rows], feat[rows]
         label = None if label is None else label[rows]
-    voxels = voxelize_coord(coord + OFF_FACE, grid_size)
+    voxels = voxelize_coord(coord + _off_face(anchor, grid_size), grid_size)
     if rng is None:
         coord, feat = voxel_means(coord, voxels), voxel_means(feat, voxels)
         label = None if label is None else voxel_labels(label, voxels)
@@ -204,3 +212,14 @@ def _gather(
         label=None if label is None else torch.from_numpy(label),
     )
     return voxels, batch
+
+
+def _off_face(anchor: np.ndarray | None, grid_size: float) -> np.ndarray | np.float32:
+    """Say by what points are moved to find their voxel: no further than they must."""
+    if anchor is None:
+        return OFF_FACE
+    anchor = anchor.astype(np.float64)
+    beyond = anchor - np.round(anchor / grid_size) * grid_size
+    # What is left of whole voxels by rounding is none.
+    beyond[np.abs(beyond) < _WHOLE * np.abs(anchor)] = 0
+    return OFF_FACE - beyond.astype(np.float32)

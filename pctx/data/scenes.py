@@ -25,7 +25,7 @@ from pctx.data.tiling import (
     sort_cells,
     square_boxes,
 )
-from pctx.geometry.points import PointCloud
+from pctx.geometry.points import PointCloud, all_finite
 
 
 class Scene(Protocol):
@@ -34,6 +34,10 @@ class Scene(Protocol):
     @property
     def middle(self) -> np.ndarray | None:
         """(3,): what `FeatureSpec.extract` calls so; None where a box holds all points."""
+
+    @property
+    def anchor(self) -> np.ndarray:
+        """(3,): where a voxel begins, relative to the origin, metres."""
 
     def load(self, box: Box) -> tuple[PointCloud, np.ndarray]:
         """Give the points in a box, and the numbers (n,) by which results name them."""
@@ -68,7 +72,8 @@ class CloudScene:
     ) -> None:
         self.cloud = with_fields(cloud, fields)
         self.grid_size, self.tile = grid_size, tile
-        self._anchor = cell_anchor(cloud.origin, grid_size, tile) - cloud.origin
+        self.anchor = anchor_of(cloud.coord)
+        self._anchor = cell_anchor(cloud.origin + self.anchor, tile) - cloud.origin
         rows = self._without_strays(rows)
         coord = cloud.coord[rows]
         extent = _extent(coord)
@@ -135,6 +140,21 @@ def with_fields(cloud: PointCloud, fields: Collection[str]) -> PointCloud:
     wanted = {*fields, *(("return_number", "number_of_returns") if "returns" in fields else ())}
     extra = {name: column for name, column in cloud.extra.items() if name in wanted}
     return replace(cloud, label=None, instance=None, extra=extra)
+
+
+def anchor_of(coord: np.ndarray) -> np.ndarray:
+    """Give (3,): the median of the finite ones of points (n, 3), rounded to whole metres.
+
+    Voxels and cells that begin there lie as they did, relative to the points, if a cloud is moved
+    by whole metres, also by such as are no multiple of their edge. The lowest point would do as
+    well, but a stray one would then move all voxels; the median hardly moves.
+    """
+    if not all_finite(coord):
+        coord = coord[np.isfinite(coord).all(axis=1)]
+    if not len(coord):
+        return np.zeros(3)
+    anchor: np.ndarray = np.round(np.median(coord, axis=0).astype(np.float64))
+    return anchor
 
 
 def middle_of(low: np.ndarray, high: np.ndarray) -> np.ndarray:

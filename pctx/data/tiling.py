@@ -12,6 +12,9 @@ import numpy as np
 
 CELL_VOXELS = 25
 """Voxels along the edge of a cell, the unit in which boxes are cut: half the usual overlap."""
+_FILLS = (0.95, 0.9, 0.8, 0.75, np.inf)
+"""Parts of what a box may hold that are tried: what a cut adds in surroundings is known after it.
+Infinite halves whatever is too large."""
 MAX_CELL = 2**20
 """Cells from the origin along an axis beyond which a point is out of range."""
 
@@ -104,6 +107,12 @@ class Cells:
         for first, end in edges.reshape(-1, 2).tolist():
             yield int(starts[first]), int(starts[end])
 
+    def chosen(self, mask: np.ndarray) -> Cells:
+        """Cut all columns by a mask (k,)."""
+        return replace(
+            self, keys=self.keys[mask], points=self.points[mask], voxels=self.voxels[mask]
+        )
+
     def merged(self, other: Cells) -> Cells:
         """Add the counts of other points, counted with the same edge and anchor."""
         keys = np.concatenate([self.keys, other.keys])
@@ -186,12 +195,14 @@ def cell_edge(grid_size: float, tile: float | None) -> float:
     return tile / 2 ** int(np.log2(tile / edge))
 
 
-def cell_anchor(place: np.ndarray, grid_size: float, tile: float | None) -> np.ndarray:
-    """Give (3,): where a cell near a place begins, such that tiles begin at whole multiples.
+def cell_anchor(place: np.ndarray, tile: float | None) -> np.ndarray:
+    """Give (3,): where a cell near a place begins.
 
-    So the tiles of a file are the same whatever origin it is read with.
+    Square tiles begin at whole multiples of their edge, so that those of a file are the same
+    whatever origin it is read with, and meet those of its neighbours. Other cells begin at a whole
+    metre: a cloud moved by whole metres is cut where it was.
     """
-    step = tile or cell_edge(grid_size, tile)
+    step = tile or 1.0
     anchor: np.ndarray = np.round(place / step) * step
     return anchor
 
@@ -209,20 +220,13 @@ def square_boxes(cells: Cells, tile: float) -> list[Box]:
 
 
 def balanced_boxes(cells: Cells, limits: Limits, overlap: float) -> list[Box]:
-    """Halve all space until each box, with `overlap` metres around it, is within the limits.
+    """Cut all space until each box, with `overlap` metres around it, is within the limits.
 
-    A box that is no wider than twice the overlap is not halved for its voxels: it would see ever
-    the same surroundings.
+    Of several ways to cut it gives the one of the fewest boxes. These are nearly full, so that
+    the largest, and the memory it takes, hardly depends on how many there are. A box that is no
+    wider than twice the overlap is not cut for its voxels: it would see ever the same surroundings.
     """
-    done: list[Box] = []
-    pending = [Box.everything()]
-    while pending:
-        box = pending.pop()
-        parts = halves(cells, box, limits.extent) if _too_large(cells, box, limits, overlap) else ()
-        pending += reversed(parts)
-        if not parts:
-            done.append(box)
-    return done
+    return min((_cut_boxes(cells, limits, overlap, fill) for fill in _FILLS), key=len)
 
 
 def halves(cells: Cells, box: Box, max_extent: float = np.inf) -> tuple[Box, ...]:
@@ -234,6 +238,31 @@ def halves(cells: Cells, box: Box, max_extent: float = np.inf) -> tuple[Box, ...
     Returns:
         Two boxes; none where there is one cell only.
     """
+    return _cut(cells, box, max_extent, 1 / 2)
+
+
+def _cut_boxes(cells: Cells, limits: Limits, overlap: float, fill: float) -> list[Box]:
+    """Cut boxes into as many equal ones as would each be `fill` of what is allowed.
+
+    An odd number is halved unequally: of five parts two lie on one side, three on the other.
+    """
+    done: list[Box] = []
+    pending = [(Box.everything(), cells)]
+    while pending:
+        box, near = pending.pop()
+        near = near.chosen(near.touching(box.widened(overlap)))
+        parts: tuple[Box, ...] = ()
+        if (load := _load(near, box, limits, overlap)) > 1:
+            count = max(int(np.ceil(load / fill)), 2) if np.isfinite(load) else 2
+            parts = _cut(near, box, limits.extent, count // 2 / count)
+        if not parts:
+            done.append(box)
+        pending += [(part, near) for part in reversed(parts)]
+    return done
+
+
+def _cut(cells: Cells, box: Box, max_extent: float, share: float) -> tuple[Box, ...]:
+    """Cut a box across its longest axis, where `share` of its voxels are on the lower side."""
     core = cells.inside(box)
     keys = cells.keys[core]
     extent = np.ptp(keys, axis=0) if len(keys) else np.zeros(3)
@@ -246,22 +275,23 @@ def halves(cells: Cells, box: Box, max_extent: float = np.inf) -> tuple[Box, ...
     else:
         order = np.argsort(along, kind="stable")
         summed = np.cumsum(cells.voxels[core][order])
-        cut = along[order][np.searchsorted(summed, summed[-1] / 2)]
+        cut = along[order][np.searchsorted(summed, summed[-1] * share)]
     face = min(max(cut, low + 1), high) * cells.edge + cells.anchor[axis]
     first_high, second_low = box.high.copy(), box.low.copy()
     first_high[axis] = second_low[axis] = face
     return Box(low=box.low, high=first_high), Box(low=second_low, high=box.high)
 
 
-def _too_large(cells: Cells, box: Box, limits: Limits, overlap: float) -> bool:
-    seen = cells.touching(box.widened(overlap))
-    if not seen.any():
-        return False
-    core = cells.keys[cells.inside(box)]
-    width = float(np.ptp(core, axis=0).max() + 1) * cells.edge if len(core) else 0.0
-    if cells.points[seen].sum() > limits.points or width > limits.extent:
-        return True
-    return bool(cells.voxels[seen].sum() > limits.voxels and width > 2 * overlap)
+def _load(seen: Cells, box: Box, limits: Limits, overlap: float) -> float:
+    """Give how many times what is allowed a box is that sees these cells; infinite if too wide."""
+    if not len(seen.keys):
+        return 0.0
+    core = seen.keys[seen.inside(box)]
+    width = float(np.ptp(core, axis=0).max() + 1) * seen.edge if len(core) else 0.0
+    if width > limits.extent:
+        return np.inf
+    voxels = seen.voxels.sum() / limits.voxels if width > 2 * overlap else 0.0
+    return float(max(voxels, seen.points.sum() / limits.points))
 
 
 def _packed(keys: np.ndarray) -> np.ndarray:

@@ -248,7 +248,7 @@ class Predictor:
         total, squares = np.zeros(shape, np.float32), np.zeros(len(mine), np.float32)
         features = None
         for view in self.views if len(mine) else ():
-            probability, feat = self._look(view, cloud, rows, mine, scene.middle)
+            probability, feat = self._look(view, cloud, rows, mine, scene)
             total += probability
             squares += np.square(probability).sum(axis=1)
             if self.features:
@@ -278,15 +278,14 @@ class Predictor:
         cloud: PointCloud,
         rows: np.ndarray,
         mine: np.ndarray,
-        middle: np.ndarray | None,
+        scene: Scene,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Run one view of the rows; give probabilities and features of those that are `mine`."""
-        if middle is not None:
-            point = PointCloud(coord=middle[None])
-            middle = view.apply(point).coord[0]
+        anchor = view.moved(scene.anchor.astype(np.float32))
+        middle = None if scene.middle is None else view.moved(scene.middle)
         cloud = view.apply(cloud)
         feat = self.checkpoint.features.extract(cloud, self.fill, middle)
-        sample = prepare_rows(cloud.coord, feat, None, rows, self.checkpoint.grid_size)
+        sample = prepare_rows(cloud.coord, feat, None, rows, self.checkpoint.grid_size, anchor)
         voxels: PointBatch = sample.points.to(self.device)
         hierarchy = self.model.backbone.plan(voxels, view.generator())
         features: Tensor = self.model.features(voxels, hierarchy)

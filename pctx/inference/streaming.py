@@ -184,6 +184,7 @@ class _Run:
                 if parts:
                     rows[placed.rows] = np.concatenate(parts)
                 num_points += len(rows)
+                give_back_memory(self.predictor.device)
                 raw = _raw(rows, block, labels, only, self.predictor.skip)
                 block = las_points.with_classes(block, raw)
                 added = {name: rows[name] for name in self.columns.measures}
@@ -263,7 +264,7 @@ def _scene(predictor: Predictor, source: Path, work: Path, columns: Columns) -> 
     if manifest.exists() and manifest.read_text() == described:
         try:
             return sorted_las(source, work, fields)
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, KeyError, ValueError):
             log.info("%s: its points are not sorted to the end", work)
     for path in work.iterdir():
         path.unlink()

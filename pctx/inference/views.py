@@ -45,6 +45,10 @@ class View:
         normal = None if cloud.normal is None else cloud.normal @ turn
         return replace(cloud, coord=cloud.coord @ (turn * np.float32(self.scale)), normal=normal)
 
+    def moved(self, place: np.ndarray) -> np.ndarray:
+        """Give where a place (3,) float32 comes to lie."""
+        return self.apply(PointCloud(coord=place[None])).coord[0]
+
     def generator(self) -> torch.Generator | None:
         """Give what the model's plan draws from."""
         return None if self.seed is None else torch.Generator().manual_seed(self.seed)

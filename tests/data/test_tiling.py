@@ -147,3 +147,13 @@ def test_runs_are_the_sorted_points_of_the_cells_of_a_box():
 def test_cells_far_away_are_out_of_range():
     keys = cell_keys(np.array([[0, 0, 0], [1e30, 0, 0], [0, -1e9, 0]]), 1.0, np.zeros(3))
     assert in_range(keys).tolist() == [True, False, False]
+
+
+def test_the_largest_box_is_nearly_full_however_many_there_are():
+    for extent in (140.0, 280.0):
+        rng = np.random.default_rng(0)
+        flat = rng.uniform(0, [extent, extent, 1], size=(int(extent**2 / 2), 3))
+        cells = cells_of(flat.astype(np.float32), grid_size=0.5)
+        boxes = balanced_boxes(cells, limits(voxels=1000), 4.0)
+        seen = [cells.voxels[cells.touching(box.widened(4.0))].sum() for box in boxes]
+        assert 950 < max(seen) <= 1000

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from pctx.data.prepare import prepare
+from pctx.data.tiling import Limits
 from pctx.geometry.points import PointCloud
 from pctx.inference.predictor import Predictor
 from pctx.inference.views import CHANGES, View
@@ -306,10 +307,22 @@ def test_a_shift_of_the_whole_cloud_changes_no_label(predictor):
     """Of a survey in whole centimetres, where many points lie in faces of voxels."""
     cloud = toy_cloud(20_000, extent=40)
     xyz = np.round(cloud.xyz, 2)
-    finer = Predictor(replace(predictor.checkpoint, grid_size=0.4))
-    assert (np.round(xyz * 100) % 40 == 0).any(axis=1).mean() > 0.05
     near, far = (PointCloud.from_xyz(xyz + shift) for shift in (0, np.array([1000, 2000, 50])))
-    assert (finer(far).label == finer(near).label).mean() >= 0.999
+    for grid_size, views in ((0.4, 1), (0.3, 1), (0.3, 2)):  # 0.3 divides none of the three
+        checkpoint = replace(predictor.checkpoint, grid_size=grid_size)
+        finer = Predictor(checkpoint, views=views, vary=("rotate",))
+        assert (np.round(xyz * 100) % (100 * grid_size) == 0).any(axis=1).mean() > 0.05
+        assert (finer(far).label == finer(near).label).mean() >= 0.999
+
+
+def test_a_shift_of_a_cloud_cut_into_tiles_changes_no_label(predictor, monkeypatch):
+    xyz = np.round(toy_cloud(20_000, extent=40).xyz, 2)
+    cut = Predictor(replace(predictor.checkpoint, grid_size=0.3), overlap=2.0)
+    few = Limits(voxels=8000, points=8000, extent=1e6)
+    monkeypatch.setattr(Predictor, "limits", few)
+    near, far = (PointCloud.from_xyz(xyz + shift) for shift in (0, np.array([1000, 2000, 50])))
+    assert len(cut.scene(near, np.arange(20_000)).boxes) > 2
+    assert (cut(far).label == cut(near).label).mean() >= 0.999
 
 
 def test_a_missing_channel_is_named_and_can_be_filled():

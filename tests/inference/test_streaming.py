@@ -2,6 +2,7 @@
 
 import struct
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,6 +74,14 @@ def test_the_file_is_that_of_the_whole_cloud(checkpoint, scan, settings, suffix,
         np.testing.assert_allclose(streamed.extra[name], column, atol=2e-3)
     np.testing.assert_array_equal(streamed.xyz, expected.xyz)
     assert not list(tmp_path.glob(".*"))
+
+
+def test_the_file_is_that_of_the_whole_cloud_on_any_grid(tmp_path):
+    write(tmp_path / "scan.las", toy_cloud(12_000, extent=60))
+    predictor = Predictor(replace(toy_checkpoint(), grid_size=0.3))
+    label_las(predictor, tmp_path / "scan.las", tmp_path / "out.las")
+    expected = predictor(read(tmp_path / "scan.las")).raw
+    assert (read(tmp_path / "out.las").label == expected).mean() > 0.999
 
 
 def test_only_the_class_differs_from_the_source(checkpoint, real_data, tmp_path):

@@ -33,7 +33,7 @@ from pctx.geometry.points import PointCloud
 
 log = logging.getLogger(__name__)
 
-BLOCK = 1_000_000
+BLOCK = 250_000
 """Points in memory at a time where a file is copied."""
 
 MAX_DECODERS = 4
@@ -155,7 +155,7 @@ def copy_las(
     *,
     num_points: int | None = None,
 ) -> None:
-    """Copy a LAS or LAZ file with other points, in blocks of a million: in little memory.
+    """Copy a LAS or LAZ file with other points, block by block: in little memory.
 
     Args:
         source: the file that is copied.
