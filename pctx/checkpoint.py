@@ -178,7 +178,7 @@ def fine_tune(model: Segmentor, source: Checkpoint) -> Difference:
     found, wanted = backbone_class(source.backbone), type(model.backbone)
     if found is not wanted:
         raise ValueError(
-            f"the weights are of a {found.__name__}, the model is a {wanted.__name__}; choose the "
+            f"the weights are of {found.__name__}, the model is {wanted.__name__}; choose the "
             "model of the file, or leave init_from out"
         )
     own = model.state_dict()

@@ -201,6 +201,18 @@ def known_options(group: str) -> list[str]:
     return sorted(path.stem for path in (config_folder() / group).glob("*.yaml"))
 
 
+def options_with(key: str) -> list[str]:
+    """List the options of a key's group whose files set it at their top; none for a run's own."""
+    import yaml
+
+    group, _, name = key.rpartition(".")
+    folder = config_folder() / group
+    files = {option: folder / f"{option}.yaml" for option in known_options(group) if group}
+    return [
+        o for o, file in files.items() if name in (yaml.safe_load(file.read_text("utf-8")) or {})
+    ]
+
+
 def namesakes(key: str) -> list[str]:
     """List the keys of the same group that end with the same name, in any of its files."""
     import yaml
@@ -208,7 +220,9 @@ def namesakes(key: str) -> list[str]:
     group, name = key.split(".")[0], key.rpartition(".")[2]
     paths = (config_folder() / group).glob("*.yaml")
     found = {k for path in paths for k in _walk(group, yaml.safe_load(path.read_text("utf-8")))}
-    return sorted(k for k in found - {key} if k.rpartition(".")[2] == name)
+    if key in found:  # and only handed on to the dataset
+        found -= {key, f"{group}.dataset.{name}"}
+    return sorted(k for k in found if k.rpartition(".")[2] == name)
 
 
 def _walk(prefix: str, tree: Any) -> Iterator[str]:
@@ -236,8 +250,12 @@ def unquoted(override: str) -> str:
     """Say that an override is not of Hydra's grammar, and what helps."""
     key, equals, value = override.partition("=")
     if not equals:
-        there = os.path.exists(override)  # noqa: PTH110  (Path.exists ends at names too long)
-        help_ = "; `data=folder data.root=scans` names a folder" if there else ""
+        if os.path.isdir(override):  # noqa: PTH112  (Path's ends at names too long)
+            help_ = f"; a folder of scans is named by data=folder data.root={override}"
+        elif override.endswith(".pt"):
+            help_ = f"; a model is named by checkpoint={override}, or init_from= in training"
+        else:
+            help_ = ""
         return f"{override!r} is no override such as key=value{help_}"
     return f"{override!r} is not understood; quote the value: \"{key}='{value}'\""
 

@@ -27,7 +27,7 @@ from pctx.cli import (
     train,
     view,
 )
-from pctx.cli.config import UsageError, known_keys, known_options, namesakes, unquoted
+from pctx.cli.config import UsageError, known_keys, known_options, namesakes, options_with, unquoted
 from pctx.cli.stopping import INTERRUPTED, STOPPED, stoppable
 from pctx.cli.streams import open_streams
 
@@ -143,10 +143,12 @@ def _hydra_sentence(text: str) -> str:
     text = text.split(" Config search path:")[0]
     if text.startswith("Could not override "):
         key = text.split("'")[1]
-        # A key of another option of the same group is known, and not here.
-        others = [known for known in known_keys(key.rpartition(".")[0]) if known != key]
+        group = key.rpartition(".")[0]
+        others = [known for known in known_keys(group) if known != key]
         close = [*namesakes(key), *get_close_matches(key, others, n=1)]
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        goes = [f"{group}={option}" for option in options_with(key)]
+        hint = f"; it goes with {', '.join(goes)}" if goes else ""
+        hint += f"; did you mean {close[0]!r}?" if close else ""
         return f"there is no key {key!r} in the configuration{hint} (--cfg job shows all)"
     if found := re.search(r"Could not (?:find|load) '(\S+)/([^/\s]+)'(?:.*?': (.*))?", text):
         group, option, listed = found.groups()
@@ -154,11 +156,13 @@ def _hydra_sentence(text: str) -> str:
         close = get_close_matches(option, there, n=1)
         hint = f"did you mean {close[0]!r}? There" if close else "there"
         return f"there is no {group}={option}; {hint} are {', '.join(there)}"
-    text = text.split(" full_key:")[0].split(" See https://hydra.cc")[0]
+    text, _, where = text.partition(" full_key: ")
+    text = text.split(" See https://hydra.cc")[0]
     if "Missing mandatory value: " in text:
         key = text.split("Missing mandatory value: ")[1]
         return f"{key} is needed: add {key}=…"
-    return text
+    key = where.split(" ")[0]
+    return text if key in text else f"{key}: {text}"
 
 
 def _exit_code(error: BaseException) -> int:

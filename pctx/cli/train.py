@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pctx.checkpoint import Checkpoint
     from pctx.data.pipeline import Pipeline
     from pctx.engine.metrics import Scores
+    from pctx.engine.saving import SaveModel
     from pctx.engine.segmentation import SegmentationModule
     from pctx.models.segmentor import Segmentor
 
@@ -84,7 +85,7 @@ def train(context: typer.Context) -> None:
 
 
 def fit(config: Any, run: Path) -> Scores:
-    """Train what a composed configuration says, into the folder `run`; give the best scores."""
+    """Train what a composed configuration says, into the folder `run`; give the last scores."""
     start = time.monotonic()
     import pytorch_lightning as pl
     import torch
@@ -163,7 +164,8 @@ def fit(config: Any, run: Path) -> Scores:
     scans = len(pipeline.dataset.scans("train"))
     log.info("%s: %s parameters; %d training scans; %s", backbone, f"{count:,}", scans, run)
     check_room(run, 4 * count)
-    callbacks: list[pl.Callback] = [SaveModel(describe, run)]
+    saved = SaveModel(describe, run)
+    callbacks: list[pl.Callback] = [saved]
     if config.freeze is not None:
         callbacks.append(Freeze(_part(model, config.freeze)))
     trainer = make_trainer(config, run, callbacks, budget, resumed=resume is not None)
@@ -178,7 +180,7 @@ def fit(config: Any, run: Path) -> Scores:
         if stop.code in STOPPED:
             raise
         raise KeyboardInterrupt from None  # Lightning's way out of Ctrl-C
-    return _best(run, module)
+    return _told(run, module, saved)
 
 
 def _group_options(optim: Any) -> dict[str, Any]:
@@ -189,7 +191,8 @@ def _group_options(optim: Any) -> dict[str, Any]:
     return {k: v for k, v in options.items() if k not in ("optimizer", "scheduler")}
 
 
-def _best(run: Path, module: SegmentationModule) -> Scores:
+def _told(run: Path, module: SegmentationModule, saved: SaveModel) -> Scores:
+    """Print the last scores, and say of which validation the model is and what comes next."""
     from pctx.cli.tables import print_scores
 
     scores = module.scores
@@ -201,7 +204,7 @@ def _best(run: Path, module: SegmentationModule) -> Scores:
     if module.trainer.is_global_zero:
         print_scores(scores, title="last epoch, validation")
     model = run / "model.pt"
-    log.info("model: %s", model)
+    log.info("model: %s, of the best validation: mIoU %.3f", model, saved.best)
     log.info("next: pctx evaluate checkpoint=%s", model)
     log.info("      pctx predict %s SCAN -o LABELLED", model)
     return scores

@@ -30,7 +30,10 @@ class StoredDataset(ScanDataset):
         if split not in self._splits:
             raise ValueError(f"{self.root}: no split {split!r}; there are {sizes}")
         if not self._splits[split]:
-            raise ValueError(f"{self.root}: no scan is in the split {split!r}; there are {sizes}")
+            raise ValueError(
+                f"{self.root}: no scan is in the split {split!r}; there are {sizes}; `splits` of the "
+                "card, or data.splits, name them"
+            )
         return list(self._splits[split])
 
     def files(self, scan: str) -> list[Path]:
