@@ -69,7 +69,10 @@ def convert(
         return
     for flag, value in (("--model", model), ("--card", card)):
         if not value:
-            raise UsageError(f"{flag} is needed to import weights (see pctx convert --help)")
+            raise UsageError(
+                f"{flag} is needed to import weights (see pctx convert --help); a model.pt "
+                "goes out by --to pointcept"
+            )
     if grid is not None and not 0 < grid < float("inf"):
         raise UsageError(f"--grid must be above 0 metres, found {grid}")
     assert model is not None and card is not None
