@@ -31,9 +31,9 @@ COMPILED_FROM = 2**21
 """Scores of a call below which nothing is gained that can be measured."""
 
 PART = 2**23
-"""Numbers of query, key and value that are made at a time where no gradient is recorded: 32 MB. Those
-of all points at once were a fifth of what a forward held; smaller parts cost threads their time, a
-tenth at 2**22."""
+"""Numbers of query, key and value that are made at a time where no gradient is recorded: 32 MB.
+Those of all points at once are a fifth of what a forward holds; smaller parts cost threads their
+time, a tenth at 2**22."""
 
 _SOURCE = Path(__file__).with_name("window_attention.c")
 
