@@ -33,6 +33,8 @@ TYPICAL = (["info", "none"], ["check", "data=folder", "data.root=none"])
 
 
 def main():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever starts it may ignore them
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     load()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
