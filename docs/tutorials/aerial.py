@@ -2,8 +2,9 @@
 
     python docs/tutorials/aerial.py FOLDER
 
-FOLDER holds LAS or LAZ tiles with classes. The five tiles of 50 m that IGN publishes with
-ign-pdal-tools (test/data) will do: ten epochs take ten minutes on one core.
+FOLDER holds LAS or LAZ tiles with classes, and nothing else. The five tiles of 50 m that IGN
+publishes with ign-pdal-tools (test/data/test_data_770*.laz), copied into a folder of their own,
+will do: ten epochs take ten minutes on one core.
 """
 
 # %% Where the tiles are, and where things go
