@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,15 @@ import pytest
 # Read when torch loads its OpenMP: threads that wait busily are a hundred times slower where other
 # work shares the cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+# Signals end commands, also where whoever starts the tests has them ignored, as `nohup` and `&` do.
+for _number, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGTERM, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

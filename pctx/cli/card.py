@@ -70,7 +70,7 @@ def card(
             with replacing(lists / f"{split}.txt", overwrite=True) as beside:
                 beside.write_text("".join(f"{scan}\n" for scan in scans), encoding="utf-8")
     with replacing(target, overwrite=overwrite) as beside:
-        beside.write_text(text, encoding="utf-8")
+        beside.write_text(text, encoding="utf-8", errors="backslashreplace")
     _print(found, target)
     if found.like:
         root = _override("data.root", folder)

@@ -283,5 +283,6 @@ def _split_lines(found: Draft) -> Iterator[str]:
             yield f"  {split}:"
             yield from (f"    - {json.dumps(scan, ensure_ascii=False)}" for scan in scans)
     if found.unlabeled:
-        some = ", ".join(found.unlabeled[:5]) + (", …" if len(found.unlabeled) > 5 else "")
+        names = [json.dumps(scan, ensure_ascii=False).strip('"') for scan in found.unlabeled[:5]]
+        some = ", ".join(names) + (", …" if len(found.unlabeled) > 5 else "")
         yield f"# In no split, for want of labels: {some}"

@@ -142,8 +142,8 @@ def fit(config: Any, run: Path) -> Scores:
         model=model,
         criterion=criterion,
         groups=partial(parameter_groups, **_group_options(config.optim)),
-        optimizer=instantiate(config.optim.optimizer),
-        scheduler=instantiate(config.optim.scheduler),
+        optimizer=instantiate(config.optim.optimizer, _convert_="all"),  # its state is saved
+        scheduler=instantiate(config.optim.scheduler, _convert_="all"),
         labels=pipeline.labels,
         seed=config.seed,
         budget=budget,

@@ -12,7 +12,7 @@ from pctx.cli.stopping import HUNG_UP, INTERRUPTED, TERMINATED, stoppable
 
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TIDYING = """
-import os, signal, sys, time
+import os, sys, time
 from pctx.cli.stopping import stoppable
 
 class Tidied:
@@ -20,7 +20,6 @@ class Tidied:
         os.kill(os.getpid(), {number})
         time.sleep(5)
 
-signal.signal({number}, {handler})
 with stoppable():
     Tidied()
     time.sleep(20)
@@ -30,8 +29,7 @@ with stoppable():
 @pytest.mark.parametrize(("number", "code"), [(15, TERMINATED), (2, INTERRUPTED), (1, HUNG_UP)])
 def test_a_signal_that_is_lost_while_an_object_is_tidied_up_comes_again(number, code):
     begin = time.monotonic()
-    handler = "signal.default_int_handler" if number == 2 else "signal.SIG_DFL"
-    program = TIDYING.format(number=number, handler=handler)
+    program = TIDYING.format(number=number)
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ran.returncode in (code, -number) and time.monotonic() - begin < 15
     assert "Exception ignored" not in ran.stderr
@@ -49,18 +47,7 @@ def test_other_errors_where_none_leaves_are_shown(monkeypatch):
     assert shown == ["of an object"] and code() is None
 
 
-@pytest.fixture
-def heard():
-    """Signals that are ignored by whoever has started the tests, as by `nohup`, are not here."""
-    before = {number: signal.getsignal(number) for number in ENDS}
-    for number in ENDS:
-        signal.signal(number, signal.SIG_DFL)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-def test_handlers_are_as_before_afterwards(heard):
+def test_handlers_are_as_before_afterwards():
     def state():
         return [sys.unraisablehook, *map(signal.getsignal, ENDS)]
 
@@ -71,7 +58,7 @@ def test_handlers_are_as_before_afterwards(heard):
 
 
 @pytest.mark.parametrize("number", ENDS, ids=lambda s: s.name)
-def test_a_signal_that_comes_twice_does_not_end_the_tidying(number, heard):
+def test_a_signal_that_comes_twice_does_not_end_the_tidying(number):
     tidied = []
     with pytest.raises((SystemExit, KeyboardInterrupt)), stoppable() as code:
         try:

@@ -33,7 +33,8 @@ TYPICAL = (["info", "none"], ["check", "data=folder", "data.root=none"])
 
 
 def main():
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever starts it may ignore them
+    # Signals end commands, also where whoever starts this has them ignored, as `nohup` does.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     load()
     sys.stdout.write("ready\n")

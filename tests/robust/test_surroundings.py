@@ -50,6 +50,20 @@ def test_files_of_any_name_are_shown_labelled_and_prepared(name, here, worker):
     assert len(read(here / f"out/{name}")) == 300
 
 
+def test_a_card_lists_scans_of_any_name(here, worker):
+    """Bytes that are no text, and a name of two lines, which a comment would end with its first."""
+    (here / "scans/card.yaml").unlink()
+    scan = (here / "scans/a.las").read_bytes()
+    for name in (b"\xff.las", b"\xfe.las", "ö\n- [.las".encode()):
+        (here / "scans" / os.fsdecode(name)).write_bytes(scan)
+    cloud = toy_cloud(50, label=False)
+    write(here / "scans/b\n- [.ply", cloud)
+    for command in (["card", "scans"], ["check", *DATA]):
+        err = worker.run(command, here)[3]
+        assert "Traceback" not in err and "codec" not in err and "YAML" not in err, err
+    assert "1 point" not in err and (here / "scans/card.yaml").is_file(), err
+
+
 def test_brackets_in_the_names_of_classes_are_no_styles(here, worker):
     card = CARD.replace("tree", "'[/x] tree'").replace("house", "'[red]house'")
     (here / "scans/card.yaml").write_text(card)
