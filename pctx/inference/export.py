@@ -6,6 +6,7 @@ score for every class at every point. Numbers of points, clouds and windows are 
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -98,9 +99,11 @@ def export_network(model: Segmentor) -> tuple[ExportedProgram, tuple[str, ...]]:
 
 def write_program(path: Path, program: ExportedProgram, facts: ExportFacts) -> None:
     """Write a graph for `torch.export.load`, and beside it in the file how to feed it."""
-    # An open file, as torch wants a name to end in .pt2.
-    with replacing(path, overwrite=True) as beside, beside.open("wb") as file:
-        torch.export.save(program, file, extra_files={FACTS: facts.to_json()})
+    # By way of memory, as torch ends the interpreter where a disk is full.
+    content = io.BytesIO()
+    torch.export.save(program, content, extra_files={FACTS: facts.to_json()})
+    with replacing(path, overwrite=True) as beside:
+        beside.write_bytes(content.getbuffer())
 
 
 def write_onnx(path: Path, program: ExportedProgram, facts: ExportFacts) -> None:

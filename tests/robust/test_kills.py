@@ -85,6 +85,12 @@ def test_a_disk_that_fills_up_is_a_sentence_and_leaves_no_file(command, largest,
         assert len(list((here / "out").iterdir())) == SCANS
 
 
+def test_a_graph_for_which_there_is_no_room_is_a_sentence(here, worker):
+    code, _, _, err = worker.run(["export", "model.pt", "-o", "out/net.pt2"], here, largest=4096)
+    assert code == 1 and "pctx: " in err and "terminate called" not in err, err
+    assert not list((here / "out").iterdir())
+
+
 @pytest.fixture
 def disk(tmp_path):
     """A file system of 8 kB, and one that cannot be written to."""
