@@ -153,7 +153,7 @@ def test_fine_tuning_refuses_another_architecture_and_touches_nothing():
         LABELS,
     )
     before = {name: value.clone() for name, value in litept.state_dict().items()}
-    with pytest.raises(ValueError, match="are of a PointTransformerV3, the model is a LitePT"):
+    with pytest.raises(ValueError, match="are of PointTransformerV3, the model is LitePT"):
         fine_tune(litept, old)
     assert all(torch.equal(before[name], value) for name, value in litept.state_dict().items())
     wide = fresh(channels=[16, 32], decoder_channels=[16])
