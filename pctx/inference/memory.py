@@ -7,6 +7,7 @@ import os
 import platform
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -96,7 +97,13 @@ def give_back_memory(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.empty_cache()
     if platform.libc_ver()[0] == "glibc":
-        ctypes.CDLL(None).malloc_trim(0)
+        _libc().malloc_trim(0)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    """Load it once: each loading leaves objects in a ring, which stay until they are collected."""
+    return ctypes.CDLL(None)
 
 
 def peak_memory(run: Callable[[], object], device: torch.device) -> int | None:

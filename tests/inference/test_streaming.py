@@ -1,6 +1,8 @@
 """A file labelled in little memory is the file labelled as a whole."""
 
+import gc
 import struct
+import tracemalloc
 import weakref
 from dataclasses import replace
 
@@ -11,6 +13,7 @@ from pctx.data import las_scene
 from pctx.data.io import las
 from pctx.data.io.formats import read, write
 from pctx.geometry.points import PointCloud
+from pctx.inference import streaming
 from pctx.inference.predictor import Predictor
 from pctx.inference.streaming import Columns, label_las
 from tests.toy import LABELS, toy_checkpoint, toy_cloud
@@ -144,6 +147,44 @@ def test_results_of_a_tile_are_gone_before_the_next_is_looked_at(
     monkeypatch.setattr(predictor, "label_boxes", counted)
     label_las(predictor, scan, tmp_path / "out.laz")
     assert held == [0] * 9
+
+
+def test_memory_of_no_phase_grows_with_the_points(tmp_path, monkeypatch):
+    """Four times as many, as dense, through buffers and tiles of the same size."""
+    monkeypatch.setattr(las_scene, "BLOCK", 4_000)
+    monkeypatch.setattr(las, "BLOCK", 4_000)
+    predictor = Predictor(replace(toy_checkpoint(), grid_size=1.0), tile=50.0, overlap=2.0)
+    rng, peaks = np.random.default_rng(0), {}
+
+    def without_a_model(view, cloud, rows, mine, scene):
+        return np.full((len(mine), 3), 1 / 3, np.float32), None
+
+    monkeypatch.setattr(predictor, "_look", without_a_model)
+
+    def watched(phase):
+        def run(*arguments):
+            gc.collect()
+            tracemalloc.reset_peak()
+            found = phase(*arguments)
+            peaks.setdefault(phase.__name__, []).append(tracemalloc.get_traced_memory()[1])
+            return found
+
+        return run
+
+    monkeypatch.setattr(streaming, "_scene", watched(streaming._scene))
+    for name in ("label", "join", "copy"):
+        monkeypatch.setattr(streaming._Run, name, watched(getattr(streaming._Run, name)))
+    for tiles in (3, 6):  # either has one in the middle, which sees most
+        extent = 50 * tiles
+        coord = rng.uniform(0, [extent, extent, 3], size=(2 * extent**2, 3))
+        write(tmp_path / "scan.las", PointCloud(coord=coord.astype(np.float32)), overwrite=True)
+        del coord
+        tracemalloc.start()
+        label_las(predictor, tmp_path / "scan.las", tmp_path / "out.las", overwrite=True)
+        tracemalloc.stop()
+    # A byte a point would add more to the smallest; boxes and cells take a little each.
+    assert all(more < 1.15 * few for few, more in peaks.values()), peaks
+    assert list(peaks) == ["_scene", "label", "join", "copy"]
 
 
 def test_a_run_does_not_go_on_with_what_another_left(checkpoint, scan, tmp_path, monkeypatch):
