@@ -31,8 +31,8 @@ class StoredDataset(ScanDataset):
             raise ValueError(f"{self.root}: no split {split!r}; there are {sizes}")
         if not self._splits[split]:
             raise ValueError(
-                f"{self.root}: no scan is in the split {split!r}; there are {sizes}; `splits` of the "
-                "card, or data.splits, name them"
+                f"{self.root}: no scan is in the split {split!r}; there are {sizes}; `splits` of "
+                "the card, or data.splits, name them"
             )
         return list(self._splits[split])
 
