@@ -44,7 +44,10 @@ def run_lock(run: Path) -> Iterator[None]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)  # loaders that were forked have the file open, too
 
 
 def process_rank() -> int:

@@ -7,7 +7,9 @@ workers or how they are started.
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -218,9 +220,28 @@ def _begin(_: int) -> None:
     """Let a worker send what it loads, and keep the memory that it works in."""
     info = get_worker_info()
     assert info is not None
+    _leave_signals()
     if platform.libc_ver()[0] == "glibc":
         # Arrays of a scan are large: each would get new pages, and give them back a moment later.
         for option, value in _MALLOC:
             ctypes.CDLL(None).mallopt(option, value)
     if can_send() and isinstance(info.dataset, TrainingSet | EvaluationSet):
         info.dataset.sender = Sender()
+
+
+def _leave_signals() -> None:
+    """Leave signals that go to all processes of a run to the first, which saves and ends the rest.
+
+    Another SIGTERM is that of the first, to a worker that does not hear it otherwise.
+    """
+    told: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        told.append(number)
+        if len(told) > 1:
+            os._exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+    for name in ("SIGINT", "SIGHUP"):
+        if name in signal.Signals.__members__:  # Windows lacks one
+            signal.signal(signal.Signals[name], signal.SIG_IGN)

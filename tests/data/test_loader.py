@@ -1,9 +1,13 @@
+import os
+import signal
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import Dataset
 
+from pctx.data import loader as loader_module
 from pctx.data.dataset import ScanDataset
 from pctx.data.features import FeatureSpec
 from pctx.data.labels import Card, LabelSet
@@ -339,3 +343,22 @@ def test_a_scan_that_is_not_augmented_is_read_once(pipeline):
     turned = replace(pipeline, dataset=Counted())
     list(training_loader(turned, turned.dataset.scans("train"), batch_size=2, num_samples=20))
     assert len(turned.dataset.reads) == 20
+
+
+class Places(Dataset):
+    """Gives the numbers that it is asked for."""
+
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, index):
+        return index
+
+
+def test_signals_to_all_processes_of_a_run_leave_its_loaders_at_work():
+    """As a cluster and `timeout` send them: the first saves, for which it needs the others."""
+    batches = iter(loader_module._loader(Places(), 1))
+    found = [int(next(batches))]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(batches._workers[0].pid, number)
+    assert found + [int(batch) for batch in batches] == [*range(9)]
