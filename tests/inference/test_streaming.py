@@ -182,8 +182,9 @@ def test_memory_of_no_phase_grows_with_the_points(tmp_path, monkeypatch):
         tracemalloc.start()
         label_las(predictor, tmp_path / "scan.las", tmp_path / "out.las", overwrite=True)
         tracemalloc.stop()
-    # A byte a point would add more to the smallest; boxes and cells take a little each.
-    assert all(more < 1.15 * few for few, more in peaks.values()), peaks
+    # Boxes and cells take a little each; a column of points is a byte a point or more.
+    added = 2 * (300**2 - 150**2)
+    assert all(more - few < added for few, more in peaks.values()), peaks
     assert list(peaks) == ["_scene", "label", "join", "copy"]
 
 
