@@ -88,7 +88,23 @@ def prepare(
             grid size.
     """
     columns = _columns(cloud, features, labels, fill)
-    return prepare_rows(*columns, np.flatnonzero(cloud.finite), grid_size)
+    rows = np.flatnonzero(cloud.finite)
+    return prepare_rows(*columns, rows, grid_size, anchor_of(cloud.coord))
+
+
+def anchor_of(coord: np.ndarray) -> np.ndarray:
+    """Give (3,): the median of the finite ones of points (n, 3), rounded to whole metres.
+
+    Voxels and cells that begin there lie as they did, relative to the points, if a cloud is moved
+    by whole metres, also by such as are no multiple of their edge. The lowest point would do as
+    well, but a stray one would then move all voxels; the median hardly moves.
+    """
+    if not all_finite(coord):
+        coord = coord[np.isfinite(coord).all(axis=1)]
+    if not len(coord):
+        return np.zeros(3)
+    anchor: np.ndarray = np.round(np.median(coord, axis=0).astype(np.float64))
+    return anchor
 
 
 def prepare_rows(

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from pctx.data.prepare import anchor_of
 from pctx.data.strays import STRAY_VOXELS, near_bulk, tell
 from pctx.data.tiling import (
     Box,
@@ -25,7 +26,7 @@ from pctx.data.tiling import (
     sort_cells,
     square_boxes,
 )
-from pctx.geometry.points import PointCloud, all_finite
+from pctx.geometry.points import PointCloud
 
 
 class Scene(Protocol):
@@ -140,21 +141,6 @@ def with_fields(cloud: PointCloud, fields: Collection[str]) -> PointCloud:
     wanted = {*fields, *(("return_number", "number_of_returns") if "returns" in fields else ())}
     extra = {name: column for name, column in cloud.extra.items() if name in wanted}
     return replace(cloud, label=None, instance=None, extra=extra)
-
-
-def anchor_of(coord: np.ndarray) -> np.ndarray:
-    """Give (3,): the median of the finite ones of points (n, 3), rounded to whole metres.
-
-    Voxels and cells that begin there lie as they did, relative to the points, if a cloud is moved
-    by whole metres, also by such as are no multiple of their edge. The lowest point would do as
-    well, but a stray one would then move all voxels; the median hardly moves.
-    """
-    if not all_finite(coord):
-        coord = coord[np.isfinite(coord).all(axis=1)]
-    if not len(coord):
-        return np.zeros(3)
-    anchor: np.ndarray = np.round(np.median(coord, axis=0).astype(np.float64))
-    return anchor
 
 
 def middle_of(low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -17,10 +17,13 @@ def predictor():
     return Predictor(toy_checkpoint())
 
 
-def test_every_raw_point_gets_the_class_of_its_voxel_in_order(predictor):
+@pytest.mark.parametrize("grid_size", [0.5, 0.3])
+def test_every_raw_point_gets_the_class_of_its_voxel_in_order(grid_size):
     cloud = toy_cloud()
+    cloud = replace(cloud, coord=cloud.coord + np.float32([7, 3, 0]))
+    predictor = Predictor(replace(toy_checkpoint(), grid_size=grid_size))
     prediction = predictor(cloud)
-    sample = prepare(cloud, grid_size=0.5, features=predictor.checkpoint.features)
+    sample = prepare(cloud, grid_size=grid_size, features=predictor.checkpoint.features)
     with torch.inference_mode():
         voxel_label = predictor.model(sample.points).argmax(dim=1)
     np.testing.assert_array_equal(prediction.label, sample.spread(voxel_label).numpy())
