@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -118,6 +119,8 @@ def predict(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say only what went wrong.")] = False,
 ) -> None:
     """Label point clouds. Each file written has the points of its source, in their order."""
+    # Large tensors take pages of 2 MB, fewer and sooner there. Read by torch when it is loaded.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     from pctx.checkpoint import load_checkpoint
     from pctx.cli.predict_jobs import allowed, find_jobs, find_rank, share
     from pctx.cli.predict_run import Order, run_jobs, run_workers

@@ -55,8 +55,10 @@ class Order:
 def run_jobs(order: Order, checkpoint: Checkpoint, jobs: Sequence[Job]) -> list[str]:
     """Label files in turn; name those that could not be done."""
     from pctx.data.io.atomic import sweep
+    from pctx.inference.memory import part_large_tensors
     from pctx.inference.predictor import Predictor
 
+    part_large_tensors()
     try:
         predictor = Predictor(checkpoint, order.device, features=order.features, **order.settings)
     except ValueError as error:
