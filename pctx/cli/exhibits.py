@@ -82,7 +82,12 @@ class Order:
         def opener(file: Path, below: Path, title: str) -> Callable[[], Exhibit]:
             return lambda: self.open(file, below, title)
 
-        files = list(find_files(inputs, failures))
+        files = []
+        for file, below in find_files(inputs, failures):
+            if file.exists():
+                files.append((file, below))
+            else:  # it would be missed in silence where a picture of the first is all that is drawn
+                failures.append(f"{file}: no such file")
         times = Counter(file.name for file, _ in files)
         titles = [f.name if times[f.name] == 1 else str(f) for f, _ in files]
         return [(t, opener(*file, t)) for file, t in zip(files, titles, strict=True)]

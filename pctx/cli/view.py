@@ -236,6 +236,8 @@ def _show(album: Album, background: RGB) -> list[str]:
     picture, failures = show_or_render(album, background=background)
     if picture is not None:
         log.info("drawn instead: %s", picture)
+        if len(album) > 1:
+            log.info("of one file of %d; --html page.html shows them all", len(album))
     return failures
 
 

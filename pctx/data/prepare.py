@@ -232,7 +232,7 @@ def _gather(
 
 def _off_face(anchor: np.ndarray | None, grid_size: float) -> np.ndarray | np.float32:
     """Say by what points are moved to find their voxel: no further than they must."""
-    if anchor is None:
+    if anchor is None or not grid_size > 0:  # which voxels refuse
         return OFF_FACE
     anchor = anchor.astype(np.float64)
     beyond = anchor - np.round(anchor / grid_size) * grid_size

@@ -108,7 +108,7 @@ def test_a_file_of_two_splits_is_wrong(pctx, root):
         (["data=foldr"], 2, "folder"),
         (["data=folder", "data.root=none"], 1, "none: no such folder"),
         (["data=street", "workers=-1"], 2, "workers must be 0 or more"),
-        (["data=street", "data.grid_size=0"], 2, "grid_size must be above 0"),
+        (["data=street", "data.grid_size=0"], 2, "grid_size must be a number above 0"),
         (["splt=val"], 2, "no key 'splt'"),
     ],
 )

@@ -83,6 +83,20 @@ def test_an_unreadable_file_is_named_and_the_rest_is_shown(pctx, scan, tmp_path)
     assert subjects(tmp_path / "a.html") == ["height", "height"]
 
 
+def test_where_one_picture_stands_for_a_window_missing_files_are_named_all_the_same(
+    pctx, scan, tmp_path, monkeypatch, caplog
+):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    caplog.set_level("INFO")
+    code, _, err = pctx("view", scan, "nowhere.ply")
+    assert code == 1 and "pctx: nowhere.ply: no such file" in err
+    assert (tmp_path / "scan.png").is_file() and "of one file of" not in caplog.text
+    pctx("view", scan, scan)
+    assert "of one file of 2" in caplog.text
+
+
 def test_a_file_without_the_field_asked_for_is_named(pctx, scan, tmp_path):
     code, _, err = pctx("view", scan, "--color", "rgb", "--render", "a.png")
     assert code == 1
