@@ -79,6 +79,8 @@ def make_dataset(data: Any) -> ScanDataset:
     dataset: ScanDataset = instantiate(data.dataset)
     if data.get("cache") is None:
         return dataset
+    if not isinstance(data.cache, str):
+        raise ValueError(f"data.cache must be a folder, or null, found {data.cache}")
     folder = Path(data.cache).expanduser()
     if not folder.is_dir():
         raise ValueError(f"data.cache={folder}: no such folder; `pctx prepare` makes one")

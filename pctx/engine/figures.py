@@ -83,7 +83,11 @@ def save_reliability(calibration: Calibration, path: Path) -> None:
 
 
 def save_curves(table: Path, path: Path) -> None:
-    """Draw loss and mIoU over the steps of a `metrics.csv`."""
+    """Draw loss and mIoU over the steps of a `metrics.csv`.
+
+    Raises:
+        ValueError: it is none.
+    """
     from matplotlib.figure import Figure
 
     with table.open(newline="") as file:
@@ -92,7 +96,12 @@ def save_curves(table: Path, path: Path) -> None:
     panels = figure.subplots(1, 2)
     for axes, names, title in zip(panels, _PANELS, ("loss", "mIoU, validation"), strict=True):
         for name, label, colour in names:
-            points = [(int(row["step"]), float(row[name])) for row in rows if row.get(name)]
+            try:
+                points = [(int(row["step"]), float(row[name])) for row in rows if row.get(name)]
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(
+                    f"{table}: not the metrics of a run: a step or {name} is no number"
+                ) from error
             if points:
                 marker = "o" if len(points) < 40 else None
                 axes.plot(

@@ -95,3 +95,24 @@ def test_a_run_without_configuration_says_what_is_missing(pctx, run, tmp_path):
 def test_what_is_no_run_is_refused(pctx, tmp_path):
     code, _, err = pctx("report", tmp_path)
     assert code == 2 and "neither model.pt nor metrics.csv" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("epoch,stop,train/loss,val/miou\n0,1,2.5,0.4\n", "not the metrics of a run"),
+        ("epoch,step,train/loss,val/miou\n0,1,x,0.4\n", "not the metrics of a run"),
+        ("epoch,train/loss,step\n0,2.5\n", "not the metrics of a run"),
+    ],
+)
+def test_metrics_gone_wrong_are_one_sentence(pctx, run, text, says):
+    (run / "metrics.csv").write_text(text)
+    code, _, err = pctx("report", run, "--scans", "0", "-o", "a.html")
+    assert code == 1 and says in err and "internal" not in err
+
+
+def test_a_cache_that_is_no_folder_is_one_sentence(pctx, run):
+    config = run / ".hydra" / "config.yaml"
+    config.write_text(config.read_text().replace("  note:", "  cache: {a: b}\n  note:"))
+    code, _, err = pctx("report", run, "-o", "a.html")
+    assert code == 1 and "data.cache must be a folder, or null" in err
