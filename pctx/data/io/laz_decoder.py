@@ -89,7 +89,11 @@ def _running(
     # Isolated: the folder of the program holds names of the standard library's modules.
     program = [sys.executable, "-I", "-S", str(_CHILD), str(Path(lazrs.__file__).parents[1])]
     pipe = subprocess.PIPE
-    process = subprocess.Popen([*program, name, *numbers], stdin=pipe, stdout=pipe, stderr=pipe)
+    # Away from signals to all processes of the terminal or of a job: this one minds them, and a
+    # training that ends a step first still reads.
+    process = subprocess.Popen(
+        [*program, name, *numbers], stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+    )
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     try:
         size = len(encoded.data).to_bytes(4, "little")
