@@ -38,8 +38,8 @@ class StreetDataset(ScanDataset):
 
         Args:
             num_train: scans to train on.
-        num_val: scans of the split `val`.
-        num_test: scans of the split `test`.
+            num_val: scans of the split `val`.
+            num_test: scans of the split `test`.
             sensors: names from `pctx.data.simulator.SENSORS`; number i has the i-th, in turns.
             seed: 0 or above; each gives other streets.
             cache: a folder where scans are kept, so that each is simulated once. About 2 MB a
