@@ -62,7 +62,8 @@ def _fingerprint(source: Path, compiler: str) -> str:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    parts = (source.read_text(), compiler, *_FLAGS, platform.machine(), flags)
+    texts = [each.read_text() for each in (source, *sorted(source.parent.glob("*.h")))]
+    parts = (*texts, compiler, *_FLAGS, platform.machine(), flags)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

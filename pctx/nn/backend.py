@@ -54,6 +54,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pctx.geometry.kernel_map import KernelMap
+from pctx.nn.compiled_products import compiled_agrees as products_agree
+from pctx.nn.compiled_products import multiply, outer, products_gain, products_suit
 from pctx.nn.spconv_engine import (
     spconv_agrees,
     spconv_is_installed,
@@ -65,13 +67,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
 
-ProductEngine = Literal["torch", "onednn"]
+ProductEngine = Literal["torch", "onednn", "compiled"]
 ConvolutionEngine = Literal["torch", "spconv"]
 ConvolutionBackend = Literal["auto", "torch", "spconv"]
 AttentionEngine = Literal["plain", "sdpa"]
 AttentionBackend = Literal["auto", "plain", "sdpa"]
 SegmentEngine = Literal["torch", "torch_scatter"]
 SegmentBackend = Literal["auto", "torch", "torch_scatter"]
+
+COMPILED_FROM = 2_000_000
+"""Multiply-adds below which a call of the compiled kernel gains no time."""
 
 ONEDNN_FROM = 64_000_000
 """Multiply-adds below which oneDNN gains no time (table above)."""
@@ -89,8 +94,8 @@ def linear(
     x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"], bias: Float[Tensor, "o"] | None = None
 ) -> Float[Tensor, "*n o"]:
     """Compute x @ weight.T + bias by the engine that suits, differentiable."""
-    if product_engine(x, weight) == "onednn":
-        rows: Tensor = _OneDNNLinear.apply(x.reshape(-1, x.shape[-1]), weight, bias)
+    if product_engine(x, weight) != "torch":
+        rows: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]), weight, bias)
         return rows.view(*x.shape[:-1], len(weight))
     return F.linear(x, weight, bias)
 
@@ -107,14 +112,36 @@ def product(
         weight: rows too.
         out: room for the result, which torch's own engine uses.
     """
-    if product_engine(x, weight) == "onednn":
-        return _onednn_linear(x, weight, None)
+    if product_engine(x, weight) != "torch":
+        return _product(x, weight, None)
     return torch.mm(x, weight.t(), out=out)
 
 
+def outer_product(
+    a: Float[Tensor, "n o"], b: Float[Tensor, "n i"], total: Float[Tensor, "o i"] | None = None
+) -> Float[Tensor, "o i"]:
+    """Compute a.T @ b by the engine that suits, where no gradient is recorded.
+
+    Args:
+        a: rows.
+        b: rows.
+        total: contiguous; what the result is added to, in place.
+    """
+    if a.numel() * b.shape[1] > COMPILED_FROM and products_suit(a, b) and products_gain():
+        return outer(a, b, total)
+    return a.t() @ b if total is None else total.addmm_(a.t(), b)
+
+
 def product_engine(x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"]) -> ProductEngine:
-    """Choose the engine of one matrix product: oneDNN where it is here and gains time or bytes."""
+    """Choose the engine of one matrix product: one that gains time or bytes."""
     o, i = weight.shape
+    if (
+        x.numel() * o > COMPILED_FROM
+        and products_suit(x, weight)
+        and products_gain()
+        and not torch.is_autocast_enabled("cpu")
+    ):
+        return "compiled"
     suits = (
         not torch.compiler.is_compiling()  # first: a compiled graph is one for all sizes
         and x.numel() > 0
@@ -244,25 +271,34 @@ def _convolution_report() -> str:
     return "spconv on the GPU" if agrees else "torch, as the spconv that is here disagrees with it"
 
 
-class _OneDNNLinear(torch.autograd.Function):
-    """x @ weight.T + bias by oneDNN; its backward is made of differentiable products."""
+class _Linear(torch.autograd.Function):
+    """x @ weight.T + bias by another engine than torch's; its backward is differentiable."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.has_bias = bias is not None
-        return _onednn_linear(x, weight, bias)
+        return _product(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grads
         x, weight = ctx.saved_tensors
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad
+        of_weight = None
+        if wants_weight:
+            of_weight = grad.t() @ x if torch.is_grad_enabled() else outer_product(grad, x)
         return (
             linear(grad, weight.t()) if wants_x else None,
-            grad.t() @ x if wants_weight else None,
+            of_weight,
             grad.sum(0) if wants_bias and ctx.has_bias else None,
         )
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if product_engine(x, weight) == "compiled":
+        return multiply(x, weight, bias)
+    return _onednn_linear(x, weight, bias)
 
 
 def _onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

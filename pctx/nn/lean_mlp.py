@@ -89,12 +89,12 @@ class _LeanMLP(torch.autograd.Function):
             hidden = backend.linear(x, weight1, bias1)
             back = backend.product(above, weight2.t())
             if ctx.gelu:
-                of2.addmm_(above.t(), F.gelu(hidden))
+                backend.outer_product(above, F.gelu(hidden), of2)
                 back = torch.ops.aten.gelu_backward(back, hidden)
             else:
-                of2.addmm_(above.t(), hidden.relu_())
+                backend.outer_product(above, hidden.relu_(), of2)
                 back = back.masked_fill_(hidden == 0, 0)
-            of1.addmm_(back.t(), x)
+            backend.outer_product(back, x, of1)
             of_bias1 += back.sum(0)
             if grad is not None:
                 grad[rows] = backend.product(back, weight1.t())

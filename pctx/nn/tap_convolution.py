@@ -27,6 +27,7 @@ from torch import Tensor
 
 from pctx.geometry.kernel_map import KernelMap
 from pctx.nn.backend import product
+from pctx.nn.compiled_products import convolve, outer_taps, products_suit
 from pctx.nn.compiled_rows import add_rows, rows_suit, take_rows
 from pctx.nn.derivative import first_only
 
@@ -65,6 +66,8 @@ class _TapConvolution(torch.autograd.Function):
         ctx.save_for_backward(feat, taps)
         ctx.kernel_map = kernel_map
         centre = _centre(kernel_map)
+        if taps.dim() == 3 and products_suit(feat, taps):
+            return convolve(feat, taps, kernel_map, centre)
         if centre is None:
             out = _wide(feat.new_zeros(kernel_map.num_targets, taps.shape[1]))
         else:
@@ -81,6 +84,13 @@ class _TapConvolution(torch.autograd.Function):
         kernel_map: KernelMap = ctx.kernel_map
         wants_feat, wants_taps = ctx.needs_input_grad[:2]
         grad, centre = grads[0].contiguous(), _centre(kernel_map)
+        if taps.dim() == 3 and products_suit(grad, feat, taps):
+            turned_map, turned = kernel_map.turned(), taps.transpose(1, 2)
+            return (
+                convolve(grad, turned, turned_map, centre) if wants_feat else None,
+                outer_taps(grad, feat, kernel_map, centre) if wants_taps else None,
+                None,
+            )
         # Turned, a tap takes gradients back from targets to sources.
         turned = taps if taps.dim() == 2 else taps.transpose(1, 2)
         grad_taps = _wide(torch.empty_like(taps)) if wants_taps else None

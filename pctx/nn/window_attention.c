@@ -6,40 +6,19 @@
    slot    (n)               the flat slot that owns each point: its result is read there
 
    A task is one head of one window; threads take tasks off a shared counter. Each writes rows that
-   no other writes, so the bytes do not depend on the threads. Vectors are those of GCC and Clang. */
+   no other writes, so the bytes do not depend on the threads. Vectors are those of GCC and Clang.
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#if defined(__AVX__)
-#include <immintrin.h>
-#endif
+   Queries lie across the lanes, two vectors of them at a time, and keys come one after another:
+   a weight is made in the register in which its score was summed, and no sum crosses lanes. */
 
-#if defined(__AVX512F__)
-#define WIDTH 16
-#define ROWS 8
-#elif defined(__AVX__)
-#define WIDTH 8
-#define ROWS 4
-#elif defined(__aarch64__)
-#define WIDTH 4
-#define ROWS 8
-#else
-#define WIDTH 4
-#define ROWS 4
-#endif
-#define STEP (2 * WIDTH)
-#define INLINE static inline __attribute__((always_inline))
+#include "vectors.h"
 
-typedef float vec __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
-typedef int32_t ivec __attribute__((vector_size(4 * WIDTH)));
+#define MOST (2 * WIDTH) /* queries at a time */
+#define CHUNK 128        /* keys at a time, whose weights stay near the core; a multiple of ROWS */
 
 static const float LOG2E = 1.4426950408889634f;
-static const float LOWEST = -1e30f; /* a score that is not heard */
+static const float SAFE = 58; /* weights from 2^-SAFE to 2^SAFE are summed as they are */
 
-INLINE vec load(const float *from) { return *(const vec *)from; }
-INLINE void store(float *to, vec x) { *(vec *)to = x; }
-INLINE vec splat(float x) { return x - (vec){0}; }
 /* The larger; y where x or y is not a number. */
 INLINE vec larger(vec x, vec y) {
 #if defined(__AVX512F__)
@@ -52,10 +31,9 @@ INLINE vec larger(vec x, vec y) {
 #endif
 }
 
-/* 2^x, to 3e-7 of itself: a whole power times a polynomial that fits on [-1/2, 1/2]. */
+/* 2^x from -126 on, to 3e-7 of itself: a whole power times a polynomial that fits on [-1/2, 1/2]. */
 INLINE vec exp2_of(vec x) {
   const vec shift = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to whole numbers */
-  x = larger(splat(-126.0f), x);
   vec sum = x + shift, f = x - (sum - shift);
   vec p = splat(1.3276471e-3f);
   p = p * f + 9.6755410e-3f;
@@ -66,83 +44,33 @@ INLINE vec exp2_of(vec x) {
   return (vec)((ivec)p + ((ivec)sum << 23)); /* the low bits of `sum` are the whole power */
 }
 
-/* S[r][j] = a[r] . b[j], with b transposed: bt[d][j]. */
-INLINE void dots(const float *a, const float *bt, int stride, int count, int D, float *S) {
-  for (int j = 0; j < count; j += STEP) {
-    vec low[ROWS], high[ROWS];
-    for (int r = 0; r < ROWS; r++) low[r] = high[r] = splat(0);
-    for (int d = 0; d < D; d++) {
-      vec b0 = load(bt + d * stride + j), b1 = load(bt + d * stride + j + WIDTH);
-#pragma GCC unroll 8
-      for (int r = 0; r < ROWS; r++) {
-        low[r] += a[r * D + d] * b0;
-        high[r] += a[r * D + d] * b1;
-      }
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < ROWS; r++) {
-      store(S + r * stride + j, low[r]);
-      store(S + r * stride + j + WIDTH, high[r]);
-    }
-  }
-}
-
-/* out[r] = sum_j S[r][j] * rows[j] */
-INLINE void mix(const float *S, int stride, int count, const float *rows, int D, float *out) {
-  for (int v = 0; v < D; v += WIDTH) {
-    vec total[ROWS];
-    for (int r = 0; r < ROWS; r++) total[r] = splat(0);
-    for (int j = 0; j < count; j++) {
-      vec row = load(rows + j * D + v);
-#pragma GCC unroll 8
-      for (int r = 0; r < ROWS; r++) total[r] += S[r * stride + j] * row;
-    }
-    for (int r = 0; r < ROWS; r++) store(out + r * D + v, total[r]);
-  }
-}
-
-/* rows[j] += sum_r S[r][j] * from[r] */
-INLINE void spread(const float *S, int stride, int count, const float *from, int D, float *rows) {
-  for (int v = 0; v < D; v += WIDTH) {
-    vec f[ROWS];
-    for (int r = 0; r < ROWS; r++) f[r] = load(from + r * D + v);
-    for (int j = 0; j < count; j++) {
-      vec even = load(rows + j * D + v), odd = splat(0);
-#pragma GCC unroll 8
-      for (int r = 0; r < ROWS; r += 2) {
-        even += S[r * stride + j] * f[r];
-        odd += S[(r + 1) * stride + j] * f[r + 1];
-      }
-      store(rows + j * D + v, even + odd);
-    }
-  }
-}
-
 /* What one thread works with: a window's keys and queries, and room. */
 typedef struct {
   int64_t *heard; /* the points of the valid slots */
   int64_t *own;   /* the points of the slots that own them */
   int64_t *place; /* of each heard point: -1 where the slot owns it, else its row of `borrowed` */
-  int keys, queries, padded, stride;
-  float *kt, *vt, *k, *v, *dk, *dv, *S, *T;
+  int keys, queries;
+  float longest;                                 /* key, squared */
+  float *k, *v, *dk, *dv, *weights, *slopes; /* rows past the keys fill a tile */
 } Room;
 
-static int padded_size(int64_t size) { return (int)((size + STEP - 1) / STEP * STEP); }
+/* Queries at work, V vectors of them; lanes past `count` repeat the first. */
+typedef struct {
+  int count, wild;      /* wild: scores may be past SAFE */
+  int64_t points[MOST];
+  ALIGNED float query[64 * MOST]; /* (D, V * WIDTH), so scaled that a weight is a power of two */
+  ALIGNED float start[MOST];      /* what their scores begin with */
+} Block;
 
 static int take_room(Room *room, int64_t size, int D, int backward) {
-  int stride = padded_size(size) + 16; /* rows a power of two apart would share a line of the cache */
-  size_t rows = (size_t)stride * D, scores = (size_t)stride * ROWS;
-  float *all = malloc(sizeof(float) * ((backward ? 6 : 2) * rows + 2 * scores) + 24 * (size_t)size);
+  size_t rows = ((size_t)size + ROWS) * D, weights = CHUNK * MOST;
+  size_t floats = backward ? 4 * rows + 2 * weights : 2 * rows + weights;
+  float *all = aligned_alloc(64, (sizeof(float) * floats + 24 * (size_t)size + 63) / 64 * 64);
   if (!all) return 0;
-  room->stride = stride;
-  room->S = all, room->T = all + scores;
-  room->kt = room->T + scores, room->v = room->kt + rows;
-  float *end = room->v + rows;
-  if (backward) {
-    room->vt = end, room->k = end + rows, room->dk = end + 2 * rows, room->dv = end + 3 * rows;
-    end += 4 * rows;
-  }
-  room->heard = (int64_t *)end, room->own = room->heard + size, room->place = room->own + size;
+  room->weights = all, room->k = all + weights, room->v = room->k + rows;
+  room->dk = room->v + rows, room->dv = room->dk + rows, room->slopes = room->dv + rows;
+  room->heard = (int64_t *)(all + floats);
+  room->own = room->heard + size, room->place = room->own + size;
   return 1;
 }
 
@@ -157,116 +85,267 @@ static void enter(Room *room, const int64_t *index, const uint8_t *valid, const 
     room->heard[room->keys++] = point;
     if (owned) room->own[room->queries++] = point;
   }
-  room->padded = padded_size(room->keys);
 }
 
-INLINE void gather(const Room *room, const float *from, int64_t step, int D, float *to) {
-  for (int j = 0; j < room->keys; j++) memcpy(to + j * D, from + room->heard[j] * step, 4 * D);
+INLINE float inner(const float *a, const float *b, int D) {
+  ALIGNED float part[WIDTH];
+  vec sum = splat(0);
+  for (int d = 0; d < D; d += WIDTH) sum += load(a + d) * load(b + d);
+  store(part, sum);
+  for (int half = WIDTH / 2; half; half /= 2)
+    for (int i = 0; i < half; i++) part[i] += part[i + half];
+  return *part;
 }
 
-INLINE void gather_turned(const Room *room, const float *from, int64_t step, int D, float *to) {
-  for (int j = 0; j < room->keys; j++)
-    for (int d = 0; d < D; d++) to[d * room->stride + j] = from[room->heard[j] * step + d];
-  for (int d = 0; d < D; d++)
-    for (int j = room->keys; j < room->padded; j++) to[d * room->stride + j] = 0;
-}
-
-INLINE float largest(const float *S, int count) {
-  vec most = load(S);
-  for (int j = WIDTH; j < count; j += WIDTH) {
-    most = larger(load(S + j), most);
+/* Take a head's keys and values to one place, with zeros up to a full tile. */
+INLINE void gather(Room *room, const float *qkv, int64_t C, int64_t h, int D) {
+  int padded = (room->keys + ROWS - 1) / ROWS * ROWS;
+  room->longest = 0;
+  for (int j = 0; j < padded; j++) {
+    float *k = room->k + j * D, *v = room->v + j * D;
+    if (j < room->keys) {
+      const float *from = qkv + room->heard[j] * 3 * C + C + h * D;
+      memcpy(k, from, 4 * D), memcpy(v, from + C, 4 * D);
+    } else {
+      memset(k, 0, 4 * D), memset(v, 0, 4 * D);
+    }
+    float square = inner(k, k, D);
+    room->longest = square <= room->longest ? room->longest : square; /* not a number stays */
   }
-  float found = most[0];
-  for (int i = 1; i < WIDTH; i++) found = most[i] > found ? most[i] : found;
-  return found;
+}
+
+/* s[r] = start + keys[r] . query */
+INLINE void dots(const float *keys, const float *query, const float *start, int D, int V,
+                 vec s[ROWS][2]) {
+  for (int r = 0; r < ROWS; r++)
+    for (int v = 0; v < V; v++) s[r][v] = load(start + v * WIDTH);
+  for (int d = 0; d < D; d++) {
+    vec q[2];
+    for (int v = 0; v < V; v++) q[v] = load(query + (d * V + v) * WIDTH);
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 2
+      for (int v = 0; v < V; v++) s[r][v] += keys[r * D + d] * q[v];
+  }
+}
+
+/* Store the weights of ROWS keys. */
+INLINE void weigh(const Block *block, const float *keys, int D, int V, int wild, float *weights) {
+  vec s[ROWS][2];
+  dots(keys, block->query, block->start, D, V, s);
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 2
+    for (int v = 0; v < V; v++) {
+      vec x = wild ? larger(splat(-126.0f), s[r][v]) : s[r][v];
+      store(weights + (r * V + v) * WIDTH, exp2_of(x));
+    }
+}
+
+/* sums[d] += sum_j weights[j] * rows[j][d], and total += sum_j weights[j] */
+INLINE void mix(const float *weights, int count, const float *rows, int D, int V, float *sums,
+                float *total) {
+  for (int d = 0; d < D; d += ROWS) {
+    vec t[ROWS][2], all[2];
+    for (int v = 0; v < V; v++) {
+      all[v] = splat(0);
+      for (int r = 0; r < ROWS; r++) t[r][v] = splat(0);
+    }
+    for (int j = 0; j < count; j++) {
+      vec w[2];
+      for (int v = 0; v < V; v++) w[v] = load(weights + (j * V + v) * WIDTH), all[v] += w[v];
+#pragma GCC unroll 8
+      for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < V; v++) t[r][v] += rows[j * D + d + r] * w[v];
+    }
+    for (int v = 0; v < V; v++) {
+      for (int r = 0; r < ROWS; r++) {
+        float *to = sums + ((d + r) * V + v) * WIDTH;
+        store(to, load(to) + t[r][v]);
+      }
+      if (d == 0) store(total + v * WIDTH, load(total + v * WIDTH) + all[v]);
+    }
+  }
+}
+
+/* rows[j] += sum_i weights[j][i] * from[i] */
+INLINE void spread(const float *weights, int count, const float *from, int D, int V, float *rows) {
+  for (int j = 0; j < count; j += ROWS)
+    for (int c = 0; c < D; c += WIDTH) {
+      vec t[ROWS];
+      for (int r = 0; r < ROWS; r++) t[r] = load(rows + (j + r) * D + c);
+      for (int i = 0; i < V * WIDTH; i++) {
+        vec row = load(from + i * D + c);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++) t[r] += weights[(j + r) * V * WIDTH + i] * row;
+      }
+      for (int r = 0; r < ROWS; r++) store(rows + (j + r) * D + c, t[r]);
+    }
+}
+
+/* to[j][i] = from[i][j]; rows and columns are multiples of 4. */
+INLINE void turn(const float *from, int rows, int columns, float *to) {
+  for (int j = 0; j < columns; j += 4)
+    for (int i = 0; i < rows; i += 4) {
+      quad r[4];
+      for (int a = 0; a < 4; a++) r[a] = *(const quad *)(from + (i + a) * columns + j);
+      turn_quads(r);
+      for (int b = 0; b < 4; b++) *(quad *)(to + (j + b) * rows + i) = r[b];
+    }
+}
+
+/* Take the queries from `first` on. */
+INLINE void ask(Block *block, const Room *room, const float *qkv, int64_t C, int64_t h, int D,
+                int V, int first) {
+  ALIGNED float rows[MOST * 64];
+  const float scale = LOG2E / __builtin_sqrtf((float)D);
+  block->count = least(room->queries - first, V * WIDTH), block->wild = 0;
+  for (int i = 0; i < V * WIDTH; i++) {
+    block->points[i] = room->own[first + (i < block->count ? i : 0)], block->start[i] = 0;
+    const float *row = qkv + block->points[i] * 3 * C + h * D;
+    for (int d = 0; d < D; d++) rows[i * D + d] = row[d] * scale;
+  }
+  turn(rows, V * WIDTH, D, block->query);
+  for (int v = 0; v < V; v++) {
+    vec square = splat(0);
+    for (int d = 0; d < D; d++) {
+      vec x = load(block->query + (d * V + v) * WIDTH);
+      square += x * x;
+    }
+    for (int i = 0; i < WIDTH; i++) /* no score is larger; not a number is wild too */
+      block->wild |= !(square[i] * room->longest <= SAFE * SAFE);
+  }
+}
+
+/* Let the scores of each query begin with the negative of the highest. */
+INLINE void lower(Block *block, const Room *room, int D, int V) {
+  vec most[2];
+  for (int v = 0; v < V; v++) most[v] = splat(-__builtin_inff());
+  for (int j = 0; j < room->keys; j += ROWS) {
+    vec s[ROWS][2];
+    dots(room->k + j * D, block->query, block->start, D, V, s);
+    for (int r = 0; r < least(ROWS, room->keys - j); r++)
+      for (int v = 0; v < V; v++) most[v] = larger(s[r][v], most[v]);
+  }
+  for (int v = 0; v < V; v++) store(block->start + v * WIDTH, -most[v]);
+}
+
+INLINE void forward_block(Room *room, const float *qkv, int64_t heads, int64_t h, int D, int V,
+                          int first, float *out, float *normal) {
+  Block block;
+  ALIGNED float sums[64 * MOST], rows[MOST * 64], total[MOST] = {0};
+  const int lanes = V * WIDTH;
+  const int64_t C = heads * D;
+  ask(&block, room, qkv, C, h, D, V, first);
+  if (block.wild) lower(&block, room, D, V);
+  memset(sums, 0, sizeof(float) * D * lanes);
+  for (int j = 0; j < room->keys; j += CHUNK) {
+    int some = least(CHUNK, room->keys - j);
+    for (int i = 0; i < some; i += ROWS) {
+      const float *keys = room->k + (j + i) * D;
+      if (block.wild) weigh(&block, keys, D, V, 1, room->weights + i * lanes);
+      else weigh(&block, keys, D, V, 0, room->weights + i * lanes);
+    }
+    mix(room->weights, some, room->v + j * D, D, V, sums, total);
+  }
+  turn(sums, D, lanes, rows);
+  for (int i = 0; i < block.count; i++) {
+    float *to = out + block.points[i] * C + h * D;
+    for (int d = 0; d < D; d++) to[d] = rows[i * D + d] / total[i];
+    if (!normal) continue;
+    float start = block.start[i], factor = 1 / total[i];
+    if (!block.wild) { /* the power of two in the sum goes over to the start: to the bit the same */
+      union { float sum; int32_t bits; } part = {total[i]};
+      int32_t power = (part.bits >> 23) - 127;
+      part.bits -= power << 23;
+      start = -power, factor = 1 / part.sum;
+    }
+    normal[(block.points[i] * heads + h) * 2] = start;
+    normal[(block.points[i] * heads + h) * 2 + 1] = factor;
+  }
+}
+
+INLINE void backward_block(Room *room, const float *qkv, int64_t heads, int64_t h, int D, int V,
+                           int first, const float *out, const float *normal, const float *upstream,
+                           float *grad) {
+  Block block;
+  ALIGNED float told[64 * MOST], means[MOST], told_rows[64 * MOST], asked_rows[64 * MOST];
+  ALIGNED float sums[64 * MOST], total[MOST];
+  const int lanes = V * WIDTH;
+  const int64_t C = heads * D;
+  const float scale = 1 / __builtin_sqrtf((float)D);
+  ask(&block, room, qkv, C, h, D, V, first);
+  for (int i = 0; i < lanes; i++) {
+    int64_t point = block.points[i], at = point * C + h * D;
+    const float *known = normal + (point * heads + h) * 2;
+    block.start[i] = known[0];
+    if (known[0] < SAFE - 126) block.wild = 1;
+    float *told_row = told_rows + i * D, *asked_row = asked_rows + i * D;
+    if (i < block.count) {
+      const float *row = qkv + point * 3 * C + h * D;
+      for (int d = 0; d < D; d++) told_row[d] = upstream[at + d] * known[1];
+      for (int d = 0; d < D; d++) asked_row[d] = row[d] * scale;
+    } else {
+      memset(told_row, 0, 4 * D), memset(asked_row, 0, 4 * D);
+    }
+    means[i] = -inner(told_row, out + at, D);
+  }
+  turn(told_rows, lanes, D, told);
+  memset(sums, 0, sizeof(float) * D * lanes);
+  for (int j = 0; j < room->keys; j += CHUNK) {
+    int some = least(CHUNK, room->keys - j);
+    for (int i = 0; i < some; i += ROWS) {
+      float *weights = room->weights + i * lanes, *slopes = room->slopes + i * lanes;
+      const float *keys = room->k + (j + i) * D;
+      if (block.wild) weigh(&block, keys, D, V, 1, weights);
+      else weigh(&block, keys, D, V, 0, weights);
+      vec s[ROWS][2];
+      dots(room->v + (j + i) * D, told, means, D, V, s);
+#pragma GCC unroll 8
+      for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < V; v++) {
+          int there = (r * V + v) * WIDTH;
+          store(slopes + there, load(weights + there) * s[r][v]);
+        }
+    }
+    mix(room->slopes, some, room->k + j * D, D, V, sums, total);
+    spread(room->weights, some, told_rows, D, V, room->dv + j * D);
+    spread(room->slopes, some, asked_rows, D, V, room->dk + j * D);
+  }
+  turn(sums, D, lanes, told_rows);
+  for (int i = 0; i < block.count; i++)
+    for (int d = 0; d < D; d++)
+      grad[block.points[i] * 3 * C + h * D + d] = told_rows[i * D + d] * scale;
 }
 
 INLINE void forward_task(Room *room, const float *qkv, int64_t heads, int64_t h, int D, float *out,
                          float *normal) {
-  const int64_t C = heads * D, step = 3 * C;
-  const float scale = LOG2E / __builtin_sqrtf((float)D);
-  float query[ROWS * 64], mixed[ROWS * 64];
-  gather_turned(room, qkv + C + h * D, step, D, room->kt);
-  gather(room, qkv + 2 * C + h * D, step, D, room->v);
-  for (int i = 0; i < room->queries; i += ROWS) {
-    int some = room->queries - i < ROWS ? room->queries - i : ROWS;
-    for (int r = 0; r < ROWS; r++) {
-      const float *row = qkv + room->own[i + (r < some ? r : 0)] * step + h * D;
-      for (int d = 0; d < D; d++) query[r * D + d] = row[d] * scale;
-    }
-    dots(query, room->kt, room->stride, room->padded, D, room->S);
-    float sum[ROWS], most[ROWS];
-    for (int r = 0; r < ROWS; r++) {
-      float *S = room->S + r * room->stride;
-      for (int j = room->keys; j < room->padded; j++) S[j] = LOWEST;
-      most[r] = largest(S, room->padded);
-      vec total = splat(0), m = splat(most[r]);
-      for (int j = 0; j < room->padded; j += WIDTH) {
-        vec weight = exp2_of(load(S + j) - m);
-        total += weight;
-        store(S + j, weight);
-      }
-      sum[r] = 0;
-      for (int w = 0; w < WIDTH; w++) sum[r] += total[w];
-    }
-    mix(room->S, room->stride, room->keys, room->v, D, mixed);
-    for (int r = 0; r < some; r++) {
-      int64_t point = room->own[i + r];
-      for (int d = 0; d < D; d++) out[point * C + h * D + d] = mixed[r * D + d] / sum[r];
-      if (normal) normal[(point * heads + h) * 2] = most[r], normal[(point * heads + h) * 2 + 1] = 1 / sum[r];
-    }
-  }
+  int first = 0;
+  gather(room, qkv, heads * D, h, D);
+  for (; first + WIDTH < room->queries; first += MOST)
+    forward_block(room, qkv, heads, h, D, 2, first, out, normal);
+  if (first < room->queries) forward_block(room, qkv, heads, h, D, 1, first, out, normal);
 }
 
 INLINE void backward_task(Room *room, const float *qkv, int64_t heads, int64_t h, int D,
                           const float *out, const float *normal, const float *upstream,
                           float *grad, float *borrowed) {
-  const int64_t C = heads * D, step = 3 * C;
-  const float scale = 1 / __builtin_sqrtf((float)D);
-  float query[ROWS * 64], plain[ROWS * 64], told[ROWS * 64], mixed[ROWS * 64];
-  gather_turned(room, qkv + C + h * D, step, D, room->kt);
-  gather_turned(room, qkv + 2 * C + h * D, step, D, room->vt);
-  gather(room, qkv + C + h * D, step, D, room->k);
-  memset(room->dk, 0, sizeof(float) * room->keys * D);
-  memset(room->dv, 0, sizeof(float) * room->keys * D);
-  for (int i = 0; i < room->queries; i += ROWS) {
-    int some = room->queries - i < ROWS ? room->queries - i : ROWS;
-    float mean[ROWS];
-    for (int r = 0; r < ROWS; r++) {
-      int64_t point = room->own[i + (r < some ? r : 0)];
-      const float *row = qkv + point * step + h * D;
-      mean[r] = 0;
-      for (int d = 0; d < D; d++) {
-        float g = r < some ? upstream[point * C + h * D + d] : 0;
-        query[r * D + d] = row[d] * scale * LOG2E;
-        plain[r * D + d] = r < some ? row[d] * scale : 0;
-        told[r * D + d] = g;
-        mean[r] += g * out[point * C + h * D + d];
-      }
-    }
-    dots(query, room->kt, room->stride, room->padded, D, room->S);
-    dots(told, room->vt, room->stride, room->padded, D, room->T);
-    for (int r = 0; r < ROWS; r++) {
-      const float *known = normal + (room->own[i + (r < some ? r : 0)] * heads + h) * 2;
-      float *S = room->S + r * room->stride, *T = room->T + r * room->stride;
-      for (int j = 0; j < room->padded; j += WIDTH) {
-        vec weight = exp2_of(load(S + j) - known[0]) * known[1];
-        store(S + j, weight);
-        store(T + j, weight * (load(T + j) - mean[r]));
-      }
-    }
-    spread(room->S, room->stride, room->keys, told, D, room->dv);
-    spread(room->T, room->stride, room->keys, plain, D, room->dk);
-    mix(room->T, room->stride, room->keys, room->k, D, mixed);
-    for (int r = 0; r < some; r++)
-      for (int d = 0; d < D; d++)
-        grad[room->own[i + r] * step + h * D + d] = mixed[r * D + d] * scale;
-  }
+  const int64_t C = heads * D;
+  int first = 0;
+  gather(room, qkv, C, h, D);
+  memset(room->dk, 0, sizeof(float) * (room->keys + ROWS) * D);
+  memset(room->dv, 0, sizeof(float) * (room->keys + ROWS) * D);
+  for (; first + WIDTH < room->queries; first += MOST)
+    backward_block(room, qkv, heads, h, D, 2, first, out, normal, upstream, grad);
+  if (first < room->queries)
+    backward_block(room, qkv, heads, h, D, 1, first, out, normal, upstream, grad);
   for (int j = 0; j < room->keys; j++) {
-    float *k = grad + room->heard[j] * step + C + h * D, *v = k + C;
-    if (room->place[j] >= 0) k = borrowed + room->place[j] * 2 * C + h * D, v = k + C;
+    float *k = grad + room->heard[j] * 3 * C + C + h * D;
+    if (room->place[j] >= 0) k = borrowed + room->place[j] * 2 * C + h * D;
     memcpy(k, room->dk + j * D, 4 * D);
-    memcpy(v, room->dv + j * D, 4 * D);
+    memcpy(k + C, room->dv + j * D, 4 * D);
   }
 }
 
@@ -289,7 +368,7 @@ void pctx_count_borrowed(const int64_t *index, const uint8_t *valid, const int64
 }
 
 /* Take tasks off the counter until there are none; 0 if there is no memory.
-   normal: (n, heads, 2), the largest score in powers of two and what weights are scaled by. */
+   normal: (n, heads, 2), what scores begin with, in powers of two, and what weights are scaled by. */
 int pctx_attend(int64_t *counter, const float *qkv, const int64_t *index, const uint8_t *valid,
                 const int64_t *slot, int64_t windows, int64_t size, int64_t heads, int64_t D,
                 float *out, float *normal) {
@@ -300,7 +379,7 @@ int pctx_attend(int64_t *counter, const float *qkv, const int64_t *index, const 
     if (task / heads != window) enter(&room, index, valid, slot, window = task / heads, size, 0);
     BY_WIDTH(forward_task(&room, qkv, heads, task % heads, W, out, normal))
   }
-  free(room.S);
+  free(room.weights);
   return 1;
 }
 
@@ -319,7 +398,7 @@ int pctx_attend_backward(int64_t *counter, const float *qkv, const int64_t *inde
       enter(&room, index, valid, slot, window = task / heads, size, starts[task / heads]);
     BY_WIDTH(backward_task(&room, qkv, heads, task % heads, W, out, normal, upstream, grad, borrowed))
   }
-  free(room.S);
+  free(room.weights);
   return 1;
 }
 

@@ -1,0 +1,182 @@
+"""Products with a matrix by a small compiled kernel, `products.c`, for convolutions and linear layers.
+
+A sparse convolution takes and adds its rows in the same pass. Each number is one sum in one order,
+so that no byte depends on the threads or on the other rows. Who calls asks `products_suit` first.
+
+n, m rows, p pairs, t taps, i input channels, o output channels.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from pctx.geometry.compiled import kernel
+from pctx.geometry.kernel_map import KernelMap
+
+_SOURCE = Path(__file__).with_name("products.c")
+
+
+def products_suit(*tensors: Tensor) -> bool:
+    """Tell whether the kernel can read these."""
+    return (
+        not torch.compiler.is_compiling()
+        and all(
+            type(tensor) in (Tensor, nn.Parameter)  # others have no numbers to point to
+            and tensor.device.type == "cpu"
+            and tensor.dtype == torch.float32
+            for tensor in tensors
+        )
+        and compiled_agrees()
+    )
+
+
+@cache
+def products_gain() -> bool:
+    """Tell whether this processor is of those on which the libraries' plain products are slower."""
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.is_file() and "AuthenticAMD" in cpuinfo.read_text()
+
+
+def multiply(
+    x: Float[Tensor, "n i"],
+    weight: Float[Tensor, "o i"],
+    bias: Float[Tensor, "o"] | None = None,
+) -> Float[Tensor, "n o"]:
+    """Compute x @ weight.T + bias.
+
+    Args:
+        x: rows.
+        weight: rows too, with any strides.
+        bias: of each output channel.
+    """
+    x, bias = x.contiguous(), None if bias is None else bias.contiguous()
+    out = x.new_empty(len(x), len(weight))
+    _call("pctx_multiply", x, *x.shape, weight, len(weight), *weight.stride(), bias, out)
+    return out
+
+
+def outer(
+    a: Float[Tensor, "n o"], b: Float[Tensor, "n i"], total: Float[Tensor, "o i"] | None = None
+) -> Float[Tensor, "o i"]:
+    """Compute a.T @ b.
+
+    Args:
+        a: rows.
+        b: rows.
+        total: contiguous; what the result is added to, in place.
+    """
+    a, b = a.contiguous(), b.contiguous()
+    out = a.new_empty(a.shape[1], b.shape[1]) if total is None else total
+    _call("pctx_outer", a, a.shape[1], b, b.shape[1], len(a), int(total is not None), out)
+    return out
+
+
+def convolve(
+    feat: Float[Tensor, "n i"],
+    taps: Float[Tensor, "t o i"],
+    kernel_map: KernelMap,
+    centre: int | None,
+) -> Float[Tensor, "m o"]:
+    """Sum taps[tap] @ feat[source] over the pairs of each target.
+
+    Args:
+        feat: a row for each source.
+        taps: with any strides.
+        kernel_map: the pairs; the targets of a tap are distinct.
+        centre: the tap that pairs each row with itself, if there is one.
+
+    Raises:
+        IndexError: an index lies outside.
+    """
+    feat = feat.contiguous()
+    t, o, i = taps.shape
+    step, across, along = taps.stride()
+    out = feat.new_empty(kernel_map.num_targets, o)
+    starts, source, target = _pairs(kernel_map)
+    pairs = (starts, t, -1 if centre is None else centre, source, target)
+    layout = (taps, step, o, across, along)
+    _call("pctx_convolve", feat, len(feat), i, *pairs, *layout, out, len(out))
+    return out
+
+
+def outer_taps(
+    grad: Float[Tensor, "m o"],
+    feat: Float[Tensor, "n i"],
+    kernel_map: KernelMap,
+    centre: int | None,
+) -> Float[Tensor, "t o i"]:
+    """Sum the outer products of grad[target] and feat[source] over the pairs of each tap.
+
+    Raises:
+        IndexError: an index lies outside.
+    """
+    grad, feat = grad.contiguous(), feat.contiguous()
+    starts, source, target = _pairs(kernel_map)
+    taps = len(starts) - 1
+    out = grad.new_empty(taps, grad.shape[1], feat.shape[1])
+    pairs = (starts, taps, -1 if centre is None else centre, target, source)
+    _call("pctx_outer_taps", grad, *grad.shape, feat, *feat.shape, *pairs, out)
+    return out
+
+
+@cache
+def compiled_agrees() -> bool:
+    """Build or find the kernel and try it once, against torch."""
+    if _library() is None:
+        return False
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((99, 20), (70, 20), (70,), (3, 70, 20))
+    with torch.inference_mode(False), torch.no_grad():
+        x, weight, bias, taps = (torch.randn(*each, generator=generator) for each in shapes)
+        some = KernelMap(
+            source=torch.randperm(99, generator=generator),
+            target=torch.arange(99),
+            starts=(0, 40, 40, 99),
+            kernel_size=1,
+            num_sources=99,
+            num_targets=99,
+        )
+        first, last = (
+            (some.source[part], some.target[part]) for part in (slice(40), slice(40, 99))
+        )
+        plain = x @ taps[1].t()
+        plain[first[1]] += x[first[0]] @ taps[0].t()
+        plain[last[1]] += x[last[0]] @ taps[2].t()
+        found = (
+            (multiply(x, weight, bias), x @ weight.t() + bias),
+            (outer(plain, x), plain.t() @ x),
+            (convolve(x, taps, some, 1), plain),
+            (outer_taps(plain, x, some, 1)[2], plain[last[1]].t() @ x[last[0]]),
+        )
+    return all(torch.allclose(ours, expected, rtol=1e-4, atol=1e-3) for ours, expected in found)
+
+
+def _pairs(kernel_map: KernelMap) -> tuple[Tensor, Tensor, Tensor]:
+    starts = torch.tensor(kernel_map.starts)
+    return starts, kernel_map.source.contiguous(), kernel_map.target.contiguous()
+
+
+def _call(name: str, *arguments: Tensor | int | None) -> None:
+    done = getattr(_library(), name)(
+        ctypes.c_int64(torch.get_num_threads()),
+        *(
+            ctypes.c_int64(each)
+            if isinstance(each, int)
+            else ctypes.c_void_p(None if each is None else each.data_ptr())
+            for each in arguments
+        ),
+    )
+    if done == 0:
+        raise MemoryError("not enough memory for the product of rows and a matrix")
+    if done < 0:
+        raise IndexError("an index of a pair is outside of the rows")
+
+
+def _library() -> ctypes.CDLL | None:
+    return kernel(_SOURCE)

@@ -1,0 +1,318 @@
+/* Products with a matrix on the CPU, float32, whose rows are taken and added by index on the way.
+
+   A matrix is packed into panels of columns, and a tile of rows times a panel is summed in registers.
+   Each number is one sum in one order: its bytes depend neither on the threads nor on other rows.
+   Threads are those of the OpenMP that torch has loaded. */
+
+#include "vectors.h"
+
+#define PANEL (2 * WIDTH)
+#define BLOCK 128 /* rows at a time, while a panel is near the core */
+#define SPLIT (3 << 18) /* numbers whose outer products are summed at a time */
+
+extern void GOMP_parallel(void (*)(void *), void *, unsigned threads, unsigned flags);
+
+static void run(void (*work)(void *), void *data, int64_t threads) {
+  if (threads > 1) GOMP_parallel(work, data, (unsigned)threads, 0);
+  else work(data);
+}
+
+INLINE int64_t take(int64_t *counter) { return __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
+
+static int lies_inside(const int64_t *index, int64_t count, int64_t there) {
+  for (int64_t i = 0; i < count; i++)
+    if ((uint64_t)index[i] >= (uint64_t)there) return 0;
+  return 1;
+}
+
+static float *room_for(int64_t floats) {
+  return aligned_alloc(64, (sizeof(float) * (size_t)floats + 63) / 64 * 64);
+}
+
+INLINE int64_t whole(int64_t size, int64_t step) { return (size + step - 1) / step * step; }
+
+/* Rows that are multiplied: row i is at from[i], or the i-th; the result goes to row to[i]. */
+typedef struct {
+  const float *x, *w, *bias;
+  const int64_t *from, *to;
+  int64_t rows, K, N, across, along; /* w of column n and number k: at n * across + k * along */
+  float *out, *panels;
+  int64_t add, block, pack_task, row_task, failed;
+} Product;
+
+/* to[k][c] = w of column `first` + c, 0 past `count` columns */
+static void pack_panel(const Product *p, int64_t first, int64_t count, float *to) {
+  const float *w = p->w + first * p->across;
+  int64_t k = 0;
+  if (p->along == 1 && count % 4 == 0) {
+    for (; k + 4 <= p->K; k += 4)
+      for (int64_t c = 0; c < count; c += 4) {
+        quad r[4];
+        for (int a = 0; a < 4; a++) r[a] = *(const quad *)(w + (c + a) * p->across + k);
+        turn_quads(r);
+        for (int b = 0; b < 4; b++) *(quad *)(to + (k + b) * PANEL + c) = r[b];
+      }
+  } else if (p->across == 1) {
+    for (; k < p->K; k++) memcpy(to + k * PANEL, w + k * p->along, sizeof(float) * count);
+  }
+  for (; k < p->K; k++)
+    for (int64_t c = 0; c < count; c++) to[k * PANEL + c] = w[c * p->across + k * p->along];
+  if (count < PANEL)
+    for (k = 0; k < p->K; k++) memset(to + k * PANEL + count, 0, sizeof(float) * (PANEL - count));
+}
+
+static void pack(void *data) {
+  Product *p = data;
+  int64_t task, tasks = (p->N + PANEL - 1) / PANEL;
+  while ((task = take(&p->pack_task)) < tasks)
+    pack_panel(p, task * PANEL, least(PANEL, p->N - task * PANEL), p->panels + task * PANEL * p->K);
+}
+
+/* s[r] = x[r] @ panel */
+INLINE void tile(const float *x, int64_t K, const float *panel, vec s[ROWS][2]) {
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++) s[r][0] = s[r][1] = splat(0);
+  for (int64_t k = 0; k < K; k++) {
+    vec low = load(panel + k * PANEL), high = load(panel + k * PANEL + WIDTH);
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++) {
+      s[r][0] += x[r * K + k] * low;
+      s[r][1] += x[r * K + k] * high;
+    }
+  }
+}
+
+INLINE int64_t row_at(const int64_t *index, int64_t i) { return index ? index[i] : i; }
+
+/* Multiply the rows x, which are those from `first` on, with one panel; all the loop but its edges. */
+INLINE void multiply_panel(const Product *p, const float *x, int64_t first, int64_t rows, int64_t column,
+                           int bias, int add) {
+  const float *panel = p->panels + column * p->K;
+  const int64_t K = p->K, N = p->N;
+  vec more[2] = {splat(0), splat(0)};
+  if (bias) more[0] = load(p->bias + column), more[1] = load(p->bias + column + WIDTH);
+  for (int64_t i = 0; i < rows; i += ROWS, x += ROWS * K) {
+    vec s[ROWS][2];
+    tile(x, K, panel, s);
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++) {
+      float *to = p->out + (add ? p->to[first + i + r] : first + i + r) * N + column;
+      if (add) more[0] = load(to), more[1] = load(to + WIDTH);
+      if (add || bias) s[r][0] += more[0], s[r][1] += more[1];
+      store(to, s[r][0]), store(to + WIDTH, s[r][1]);
+    }
+  }
+}
+
+/* The same for less than a tile. */
+static void multiply_edge(const Product *p, const float *x, int64_t first, int64_t rows, int64_t column) {
+  vec s[ROWS][2];
+  ALIGNED float part[ROWS][PANEL];
+  tile(x, p->K, p->panels + column * p->K, s);
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++) store(part[r], s[r][0]), store(part[r] + WIDTH, s[r][1]);
+  for (int64_t r = 0; r < rows; r++) {
+    float *to = p->out + row_at(p->to, first + r) * p->N + column;
+    for (int64_t c = 0; c < least(PANEL, p->N - column); c++)
+      to[c] = part[r][c] + (p->add ? to[c] : p->bias ? p->bias[column + c] : 0);
+  }
+}
+
+static void multiply_block(const Product *p, const float *x, int64_t first, int64_t rows, float *scratch) {
+  int64_t full = rows / ROWS * ROWS;
+  const float *rest = x + full * p->K;
+  if (full < rows && rest != scratch + full * p->K) { /* a tile reads all of its rows */
+    memcpy(scratch, rest, sizeof(float) * (rows - full) * p->K);
+    rest = scratch;
+  }
+  for (int64_t column = 0; column < p->N; column += PANEL) {
+    if (p->N - column < PANEL)
+      for (int64_t i = 0; i < full; i += ROWS) multiply_edge(p, x + i * p->K, first + i, ROWS, column);
+    else if (p->add) multiply_panel(p, x, first, full, column, 0, 1);
+    else if (p->bias) multiply_panel(p, x, first, full, column, 1, 0);
+    else multiply_panel(p, x, first, full, column, 0, 0);
+    if (full < rows) multiply_edge(p, rest, first + full, rows - full, column);
+  }
+}
+
+static void multiply_rows(void *data) {
+  Product *p = data;
+  int64_t task, tasks = (p->rows + p->block - 1) / p->block;
+  float *scratch = NULL;
+  while ((task = take(&p->row_task)) < tasks) {
+    int64_t start = task * p->block, rows = least(p->block, p->rows - start);
+    if (!scratch) scratch = room_for((p->block + ROWS) * p->K);
+    if (!scratch) { p->failed = 1; return; }
+    if (p->from)
+      for (int64_t i = 0; i < rows; i++)
+        memcpy(scratch + i * p->K, p->x + p->from[start + i] * p->K, sizeof(float) * p->K);
+    multiply_block(p, p->from ? scratch : p->x + start * p->K, start, rows, scratch);
+  }
+  free(scratch);
+}
+
+static int multiply(Product *p, int64_t threads) {
+  int64_t share = (p->rows / (4 * threads) + ROWS - 1) / ROWS * ROWS;
+  p->block = threads == 1 || share > BLOCK ? BLOCK : share < ROWS ? ROWS : share;
+  p->pack_task = p->row_task = 0;
+  run(pack, p, threads);
+  run(multiply_rows, p, threads);
+  return !p->failed;
+}
+
+/* out[i] = bias + x[i] @ w.T; 0 if there is no memory. */
+int pctx_multiply(int64_t threads, const float *x, int64_t rows, int64_t K, const float *w, int64_t N,
+                  int64_t across, int64_t along, const float *bias, float *out) {
+  Product p = {.x = x, .w = w, .bias = bias, .rows = rows, .K = K, .N = N,
+               .across = across, .along = along, .out = out, .panels = room_for(whole(N, PANEL) * K)};
+  if (!p.panels) return 0;
+  int done = multiply(&p, threads);
+  free(p.panels);
+  return done;
+}
+
+/* out[to[p]] += x[from[p]] @ w[tap].T over the pairs of each tap, which start at starts[tap]; those of
+   tap `centre`, if there is one, pair each row with itself and come first: they are written.
+   0: no memory; -1: an index lies outside. */
+int pctx_convolve(int64_t threads, const float *x, int64_t there, int64_t K, const int64_t *starts,
+                  int64_t taps, int64_t centre, const int64_t *from, const int64_t *to,
+                  const float *w, int64_t step, int64_t N, int64_t across, int64_t along, float *out,
+                  int64_t targets) {
+  if (!lies_inside(from, starts[taps], there) || !lies_inside(to, starts[taps], targets)) return -1;
+  Product p = {.x = x, .K = K, .N = N, .across = across, .along = along, .out = out,
+               .panels = room_for(whole(N, PANEL) * K)};
+  int done = 1;
+  if (!p.panels) return 0;
+  if (centre >= 0) {
+    p.w = w + centre * step, p.rows = targets;
+    done = multiply(&p, threads);
+  } else {
+    memset(out, 0, sizeof(float) * targets * N);
+  }
+  p.add = 1;
+  for (int64_t tap = 0; tap < taps && done; tap++) {
+    if (tap == centre || starts[tap + 1] == starts[tap]) continue;
+    p.w = w + tap * step, p.rows = starts[tap + 1] - starts[tap];
+    p.from = from + starts[tap], p.to = to + starts[tap];
+    done = multiply(&p, threads);
+  }
+  free(p.panels);
+  return done;
+}
+
+/* Outer products of rows: those of a (N numbers) with those of b (K numbers), summed over pairs. */
+typedef struct {
+  const float *a, *b;
+  const int64_t *of_a, *of_b;
+  int64_t first, count, depth, N, K;
+  float *strips, *panels, *out;
+  int64_t add, pack_task, tile_task;
+} Outer;
+
+/* to[column / width][i][column % width] = numbers[column], 0 past the columns */
+INLINE void split(const float *numbers, int64_t i, int64_t columns, int64_t depth, const int width,
+                  float *to) {
+  int64_t c = 0;
+  to += i * width;
+  for (; c + width <= columns; c += width, to += depth * width)
+    memcpy(to, numbers + c, sizeof(float) * width);
+  if (c == columns) return;
+  memset(to, 0, sizeof(float) * width);
+  memcpy(to, numbers + c, sizeof(float) * (columns - c));
+}
+
+static void split_rows(void *data) {
+  Outer *o = data;
+  int64_t task;
+  while ((task = take(&o->pack_task)) * ROWS < o->count)
+    for (int64_t i = task * ROWS; i < least(o->count, (task + 1) * ROWS); i++) {
+      split(o->a + row_at(o->of_a, o->first + i) * o->N, i, o->N, o->depth, ROWS, o->strips);
+      split(o->b + row_at(o->of_b, o->first + i) * o->K, i, o->K, o->depth, PANEL, o->panels);
+    }
+}
+
+static void outer_tile(const Outer *o, int64_t n, int64_t k) {
+  const float *strip = o->strips + n * o->depth, *panel = o->panels + k * o->depth;
+  float *to = o->out + n * o->K + k;
+  vec s[ROWS][2];
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++) s[r][0] = s[r][1] = splat(0);
+  for (int64_t i = 0; i < o->count; i++) {
+    vec low = load(panel + i * PANEL), high = load(panel + i * PANEL + WIDTH);
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++) {
+      s[r][0] += strip[i * ROWS + r] * low;
+      s[r][1] += strip[i * ROWS + r] * high;
+    }
+  }
+  int64_t rows = least(ROWS, o->N - n), columns = least(PANEL, o->K - k);
+  if (rows == ROWS && columns == PANEL) {
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++, to += o->K) {
+      if (o->add) s[r][0] += load(to), s[r][1] += load(to + WIDTH);
+      store(to, s[r][0]), store(to + WIDTH, s[r][1]);
+    }
+    return;
+  }
+  ALIGNED float part[ROWS][PANEL];
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++) store(part[r], s[r][0]), store(part[r] + WIDTH, s[r][1]);
+  for (int64_t r = 0; r < rows; r++, to += o->K)
+    for (int64_t c = 0; c < columns; c++) to[c] = part[r][c] + (o->add ? to[c] : 0);
+}
+
+static void outer_tiles(void *data) {
+  Outer *o = data;
+  int64_t task, strips = (o->N + ROWS - 1) / ROWS, tasks = whole(o->K, PANEL) / PANEL * strips;
+  while ((task = take(&o->tile_task)) < tasks)
+    outer_tile(o, task % strips * ROWS, task / strips * PANEL);
+}
+
+static void outer(Outer *o, int64_t count, int64_t threads) {
+  for (o->first = 0; o->first < count; o->first += o->depth) {
+    o->count = least(o->depth, count - o->first);
+    o->pack_task = o->tile_task = 0;
+    run(split_rows, o, threads);
+    run(outer_tiles, o, threads);
+    o->add = 1;
+  }
+}
+
+static int outer_room(Outer *o) {
+  int64_t depth = SPLIT / (o->N + o->K), strips;
+  o->depth = depth < 256 ? 256 : least(depth, 1024);
+  strips = whole(o->N, ROWS) * o->depth;
+  o->strips = room_for(strips + whole(o->K, PANEL) * o->depth);
+  o->panels = o->strips + strips;
+  return o->strips != NULL;
+}
+
+/* out = or, with `add`, += a.T @ b; 0 if there is no memory. */
+int pctx_outer(int64_t threads, const float *a, int64_t N, const float *b, int64_t K, int64_t count,
+               int64_t add, float *out) {
+  Outer o = {.a = a, .b = b, .N = N, .K = K, .add = add, .out = out};
+  if (!outer_room(&o)) return 0;
+  if (!count && !add) memset(out, 0, sizeof(float) * N * K);
+  outer(&o, count, threads);
+  free(o.strips);
+  return 1;
+}
+
+/* out[tap] = sum over the pairs of a tap of a[of_a[p]] and b[of_b[p]]; the centre as above. */
+int pctx_outer_taps(int64_t threads, const float *a, int64_t rows_a, int64_t N, const float *b,
+                    int64_t rows_b, int64_t K, const int64_t *starts, int64_t taps, int64_t centre,
+                    const int64_t *of_a, const int64_t *of_b, float *out) {
+  if (!lies_inside(of_a, starts[taps], rows_a) || !lies_inside(of_b, starts[taps], rows_b)) return -1;
+  Outer o = {.a = a, .b = b, .N = N, .K = K};
+  if (!outer_room(&o)) return 0;
+  for (int64_t tap = 0; tap < taps; tap++) {
+    int64_t count = tap == centre ? rows_a : starts[tap + 1] - starts[tap];
+    o.of_a = tap == centre ? NULL : of_a + starts[tap];
+    o.of_b = tap == centre ? NULL : of_b + starts[tap];
+    o.out = out + tap * N * K, o.add = 0;
+    if (!count) memset(o.out, 0, sizeof(float) * N * K);
+    outer(&o, count, threads);
+  }
+  free(o.strips);
+  return 1;
+}

@@ -1,0 +1,44 @@
+/* Vectors of float32, as GCC and Clang have them, as wide as the processor's. */
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
+
+/* WIDTH numbers are a vector; a tile of ROWS times two vectors fits into the registers. */
+#if defined(__AVX512F__)
+#define WIDTH 16
+#define ROWS 8
+#elif defined(__AVX__)
+#define WIDTH 8
+#define ROWS 4
+#elif defined(__aarch64__)
+#define WIDTH 4
+#define ROWS 8
+#else
+#define WIDTH 4
+#define ROWS 4
+#endif
+#define INLINE static inline __attribute__((always_inline))
+#define ALIGNED __attribute__((aligned(64))) /* a line of the cache */
+
+typedef float vec __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+typedef int32_t ivec __attribute__((vector_size(4 * WIDTH)));
+typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
+
+INLINE vec load(const float *from) { return *(const vec *)from; }
+INLINE void store(float *to, vec x) { *(vec *)to = x; }
+INLINE vec splat(float x) { return x - (vec){0}; }
+INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Four rows of four become columns. */
+INLINE void turn_quads(quad r[4]) {
+#if defined(__AVX__)
+  _MM_TRANSPOSE4_PS(r[0], r[1], r[2], r[3]);
+#else
+  quad s[4] = {r[0], r[1], r[2], r[3]};
+  for (int b = 0; b < 4; b++) r[b] = (quad){s[0][b], s[1][b], s[2][b], s[3][b]};
+#endif
+}
