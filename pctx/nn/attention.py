@@ -16,7 +16,7 @@ from pctx.geometry.windows import Windows
 from pctx.nn.backend import AttentionBackend
 from pctx.nn.compiled_attention import compiled_attention, compiled_suits, window_parts
 from pctx.nn.dot_product import attention_weights, dot_product_attention
-from pctx.nn.mlp import Linear, widen
+from pctx.nn.mlp import Linear, place_linear, widen
 
 
 class MultiHeadAttention(nn.Module):
@@ -136,20 +136,18 @@ class WindowAttention(nn.Module):
     def _attend(self, feat: Tensor, windows: Windows) -> Tensor:
         """Be `forward` by the compiled kernel."""
         if torch.is_grad_enabled():
-            return self.proj(self._hear(feat, windows))
+            return self.proj(self._hear(self.qkv(feat), windows))
         out: Tensor | None = None
         for part in window_parts(windows, 3 * feat.shape[1]):
-            heard, rows = self._hear(feat.index_select(0, part.rows), part.windows), part.rows
-            if part.owned is not None:
-                heard, rows = heard.index_select(0, part.owned), rows.index_select(0, part.owned)
-            told = self.proj(heard)
-            out = told.new_empty(feat.shape) if out is None else out
-            out.index_copy_(0, rows, told)
+            heard = self._hear(place_linear(self.qkv, feat, part.rows), part.windows)
+            rows = part.rows if part.owned is None else part.rows.index_select(0, part.owned)
+            out = heard.new_empty(feat.shape) if out is None else out
+            place_linear(self.proj, heard, part.owned, out, rows)
         assert out is not None  # windows that suit are some
         return out
 
-    def _hear(self, feat: Tensor, windows: Windows) -> Tensor:
-        qkv = self.qkv(feat)  # of half precision under autocast
+    def _hear(self, qkv: Tensor, windows: Windows) -> Tensor:
+        # Of half precision under autocast.
         return compiled_attention(qkv.float(), windows, self.num_heads).to(qkv.dtype)
 
     def weights(

@@ -54,7 +54,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pctx.geometry.kernel_map import KernelMap
-from pctx.nn.compiled_products import compiled_agrees as products_agree
 from pctx.nn.compiled_products import multiply, outer, products_gain, products_suit
 from pctx.nn.spconv_engine import (
     spconv_agrees,
@@ -127,7 +126,7 @@ def outer_product(
         b: rows.
         total: contiguous; what the result is added to, in place.
     """
-    if a.numel() * b.shape[1] > COMPILED_FROM and products_suit(a, b) and products_gain():
+    if compiled_gains(a.numel() * b.shape[1], a, b):
         return outer(a, b, total)
     return a.t() @ b if total is None else total.addmm_(a.t(), b)
 
@@ -135,12 +134,7 @@ def outer_product(
 def product_engine(x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"]) -> ProductEngine:
     """Choose the engine of one matrix product: one that gains time or bytes."""
     o, i = weight.shape
-    if (
-        x.numel() * o > COMPILED_FROM
-        and products_suit(x, weight)
-        and products_gain()
-        and not torch.is_autocast_enabled("cpu")
-    ):
+    if compiled_gains(x.numel() * o, x, weight):
         return "compiled"
     suits = (
         not torch.compiler.is_compiling()  # first: a compiled graph is one for all sizes
@@ -155,6 +149,16 @@ def product_engine(x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"]) -> Pr
         and not torch.is_autocast_enabled("cpu")
     )
     return "onednn" if suits and _onednn_agrees() else "torch"
+
+
+def compiled_gains(multiply_adds: int, *tensors: Tensor) -> bool:
+    """Tell whether the compiled kernel can read these, and gains time here."""
+    return (
+        multiply_adds > COMPILED_FROM
+        and products_suit(*tensors)
+        and products_gain()
+        and not torch.is_autocast_enabled("cpu")
+    )
 
 
 def attention_engine(

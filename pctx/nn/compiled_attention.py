@@ -30,10 +30,9 @@ HEAD_WIDTHS = (16, 32, 64)
 COMPILED_FROM = 2**21
 """Scores of a call below which nothing is gained that can be measured."""
 
-PART = 2**23
-"""Numbers of query, key and value that are made at a time where no gradient is recorded: 32 MB.
-Those of all points at once are a fifth of what a forward holds; smaller parts cost threads their
-time, a tenth at 2**22."""
+PART = 2**21
+"""Numbers of query, key and value that are made at a time where no gradient is recorded: 8 MB,
+which stay in a shared cache. Smaller parts cost threads their time, a tenth at 2**20."""
 
 _SOURCE = Path(__file__).with_name("window_attention.c")
 

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pctx.geometry.compiled import kernel
@@ -47,18 +47,67 @@ def multiply(
     x: Float[Tensor, "n i"],
     weight: Float[Tensor, "o i"],
     bias: Float[Tensor, "o"] | None = None,
-) -> Float[Tensor, "n o"]:
-    """Compute x @ weight.T + bias.
+    *,
+    source: Int[Tensor, "p"] | None = None,
+    out: Float[Tensor, "m o"] | None = None,
+    target: Int[Tensor, "p"] | None = None,
+) -> Float[Tensor, "m o"]:
+    """Compute out[target] = x[source] @ weight.T + bias.
 
     Args:
         x: rows.
         weight: rows too, with any strides.
         bias: of each output channel.
+        source: the rows taken; None for all.
+        out: where the result goes; None for a tensor of p rows.
+        target: the rows of `out` that are written, distinct; None for the first ones.
+
+    Raises:
+        IndexError: an index lies outside.
     """
     x, bias = x.contiguous(), None if bias is None else bias.contiguous()
-    out = x.new_empty(len(x), len(weight))
-    _call("pctx_multiply", x, *x.shape, weight, len(weight), *weight.stride(), bias, out)
+    rows = len(x) if source is None else len(source)
+    out = x.new_empty(rows, len(weight)) if out is None else out
+    matrix = (weight, len(weight), *weight.stride(), bias)
+    _call("pctx_multiply", x, len(x), source, rows, x.shape[1], *matrix, out, len(out), target)
     return out
+
+
+def mlp(
+    x: Float[Tensor, "n i"],
+    weight1: Float[Tensor, "e i"],
+    bias1: Float[Tensor, "e"],
+    weight2: Float[Tensor, "o e"],
+    bias2: Float[Tensor, "o"],
+    gelu: bool,
+) -> Float[Tensor, "n o"]:
+    """Compute act(x @ weight1.T + bias1) @ weight2.T + bias2.
+
+    Args:
+        x: rows.
+        weight1: of the first layer.
+        bias1: of the first layer.
+        weight2: of the second.
+        bias2: of the second.
+        gelu: the exact GELU, else a ReLU.
+    """
+    x, weight1, bias1, weight2, bias2 = (
+        each.contiguous() for each in (x, weight1, bias1, weight2, bias2)
+    )
+    out = x.new_empty(len(x), len(weight2))
+    first, second = (weight1, len(weight1), bias1), (weight2, len(weight2), bias2)
+    _call("pctx_mlp", x, *x.shape, *first, *second, int(gelu), out)
+    return out
+
+
+def gelu_backward_(hidden: Float[Tensor, "n e"], grad: Float[Tensor, "n e"]) -> None:
+    """Turn rows into their exact GELU, and its gradient into that of the rows, in place.
+
+    Args:
+        hidden: contiguous.
+        grad: contiguous.
+    """
+    _call("pctx_gelu_backward", hidden, grad, hidden.numel())
 
 
 def outer(

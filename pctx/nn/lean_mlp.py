@@ -13,10 +13,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pctx.nn import backend
+from pctx.nn.compiled_products import gelu_backward_, mlp, products_gain, products_suit
 from pctx.nn.derivative import first_only
 
 HIDDEN_AT_ONCE = 2**20
 """Hidden numbers at a time: 4 MB, about what is near a core."""
+
+LEAN_FROM = 2**18
+"""Hidden numbers from which the compiled kernel, to which parts cost nothing, takes them so."""
 
 
 def lean_suits(feat: Float[Tensor, "n i"], hidden_channels: int) -> bool:
@@ -24,11 +28,14 @@ def lean_suits(feat: Float[Tensor, "n i"], hidden_channels: int) -> bool:
 
     On a CPU fresh memory costs as much as the first layer, which the backward computes anew.
     """
+    few = HIDDEN_AT_ONCE * (2 if torch.is_grad_enabled() else 1)
+    if feat.dtype == torch.float32 and products_suit(feat) and products_gain():
+        few = LEAN_FROM
     return (
         not torch.compiler.is_compiling()
         and feat.device.type == "cpu"
         and feat.dim() == 2
-        and feat.shape[0] * hidden_channels > HIDDEN_AT_ONCE * (2 if torch.is_grad_enabled() else 1)
+        and feat.shape[0] * hidden_channels > few
         and feat.dtype in (torch.float32, torch.float64)
         and not torch.is_autocast_enabled("cpu")
     )
@@ -69,6 +76,9 @@ class _LeanMLP(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(feat, weight1, bias1, weight2)
         ctx.gelu = gelu
+        sizes = len(feat) * (weight1.numel() + weight2.numel())
+        if backend.compiled_gains(sizes, feat, weight1, bias1, weight2, bias2):
+            return mlp(feat, weight1, bias1, weight2, bias2, gelu)
         out = feat.new_empty(len(feat), len(weight2))
         for rows in _parts(feat, weight1):
             hidden = _activate_(backend.linear(feat[rows], weight1, bias1), gelu)
@@ -88,7 +98,10 @@ class _LeanMLP(torch.autograd.Function):
             x, above = feat[rows], upstream[rows]
             hidden = backend.linear(x, weight1, bias1)
             back = backend.product(above, weight2.t())
-            if ctx.gelu:
+            if ctx.gelu and backend.compiled_gains(back.numel() * len(weight2), hidden, back):
+                gelu_backward_(hidden, back)
+                backend.outer_product(above, hidden, of2)
+            elif ctx.gelu:
                 backend.outer_product(above, F.gelu(hidden), of2)
                 back = torch.ops.aten.gelu_backward(back, hidden)
             else:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from pctx.geometry.packed import batch_from_offsets
 from pctx.nn import backend
 from pctx.nn.batch_norm import normalize
+from pctx.nn.compiled_products import multiply
 from pctx.nn.lean_mlp import lean_mlp, lean_suits
 
 BATCH_NORM_EPS = 1e-3
@@ -40,6 +41,33 @@ class Linear(nn.Linear):
     def forward(self, input: Float[Tensor, "*n i"]) -> Float[Tensor, "*n o"]:
         """Map each row."""
         return backend.linear(input, self.weight, self.bias)
+
+
+def place_linear(
+    layer: nn.Module,
+    feat: Float[Tensor, "n i"],
+    source: Int[Tensor, "p"] | None,
+    out: Float[Tensor, "m o"] | None = None,
+    target: Int[Tensor, "p"] | None = None,
+) -> Float[Tensor, "m o"]:
+    """Compute out[target] = layer(feat[source]), where no gradient is recorded.
+
+    Args:
+        layer: a linear one, or what an adapter put in its place.
+        feat: rows.
+        source: the rows taken; None for all.
+        out: where the result goes; None for a tensor of p rows.
+        target: the rows of `out` that are written, distinct.
+    """
+    count = len(feat) if source is None else len(source)
+    if type(layer) is Linear and backend.compiled_gains(
+        count * layer.weight.numel(), feat, layer.weight
+    ):
+        return multiply(
+            feat, layer.weight, layer.bias, source=source, out=out, target=target
+        )
+    rows: Tensor = layer(feat if source is None else feat.index_select(0, source))
+    return rows if out is None or target is None else out.index_copy_(0, target, rows)
 
 
 class MLP(nn.Module):

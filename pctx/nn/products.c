@@ -4,7 +4,7 @@
    Each number is one sum in one order: its bytes depend neither on the threads nor on other rows.
    Threads are those of the OpenMP that torch has loaded. */
 
-#include "vectors.h"
+#include "cpu.h"
 
 #define PANEL (2 * WIDTH)
 #define BLOCK 128 /* rows at a time, while a panel is near the core */
@@ -19,6 +19,8 @@ static void run(void (*work)(void *), void *data, int64_t threads) {
 
 INLINE int64_t take(int64_t *counter) { return __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
 
+INLINE int64_t whole(int64_t size, int64_t step) { return (size + step - 1) / step * step; }
+
 static int lies_inside(const int64_t *index, int64_t count, int64_t there) {
   for (int64_t i = 0; i < count; i++)
     if ((uint64_t)index[i] >= (uint64_t)there) return 0;
@@ -28,8 +30,6 @@ static int lies_inside(const int64_t *index, int64_t count, int64_t there) {
 static float *room_for(int64_t floats) {
   return aligned_alloc(64, (sizeof(float) * (size_t)floats + 63) / 64 * 64);
 }
-
-INLINE int64_t whole(int64_t size, int64_t step) { return (size + step - 1) / step * step; }
 
 /* Rows that are multiplied: row i is at from[i], or the i-th; the result goes to row to[i]. */
 typedef struct {
@@ -86,7 +86,7 @@ INLINE int64_t row_at(const int64_t *index, int64_t i) { return index ? index[i]
 
 /* Multiply the rows x, which are those from `first` on, with one panel; all the loop but its edges. */
 INLINE void multiply_panel(const Product *p, const float *x, int64_t first, int64_t rows, int64_t column,
-                           int bias, int add) {
+                           int bias, int placed, int add) {
   const float *panel = p->panels + column * p->K;
   const int64_t K = p->K, N = p->N;
   vec more[2] = {splat(0), splat(0)};
@@ -96,7 +96,7 @@ INLINE void multiply_panel(const Product *p, const float *x, int64_t first, int6
     tile(x, K, panel, s);
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++) {
-      float *to = p->out + (add ? p->to[first + i + r] : first + i + r) * N + column;
+      float *to = p->out + (placed ? p->to[first + i + r] : first + i + r) * N + column;
       if (add) more[0] = load(to), more[1] = load(to + WIDTH);
       if (add || bias) s[r][0] += more[0], s[r][1] += more[1];
       store(to, s[r][0]), store(to + WIDTH, s[r][1]);
@@ -128,9 +128,11 @@ static void multiply_block(const Product *p, const float *x, int64_t first, int6
   for (int64_t column = 0; column < p->N; column += PANEL) {
     if (p->N - column < PANEL)
       for (int64_t i = 0; i < full; i += ROWS) multiply_edge(p, x + i * p->K, first + i, ROWS, column);
-    else if (p->add) multiply_panel(p, x, first, full, column, 0, 1);
-    else if (p->bias) multiply_panel(p, x, first, full, column, 1, 0);
-    else multiply_panel(p, x, first, full, column, 0, 0);
+    else if (p->add) multiply_panel(p, x, first, full, column, 0, 1, 1);
+    else if (p->to && p->bias) multiply_panel(p, x, first, full, column, 1, 1, 0);
+    else if (p->to) multiply_panel(p, x, first, full, column, 0, 1, 0);
+    else if (p->bias) multiply_panel(p, x, first, full, column, 1, 0, 0);
+    else multiply_panel(p, x, first, full, column, 0, 0, 0);
     if (full < rows) multiply_edge(p, rest, first + full, rows - full, column);
   }
 }
@@ -143,27 +145,33 @@ static void multiply_rows(void *data) {
     int64_t start = task * p->block, rows = least(p->block, p->rows - start);
     if (!scratch) scratch = room_for((p->block + ROWS) * p->K);
     if (!scratch) { p->failed = 1; return; }
-    if (p->from)
-      for (int64_t i = 0; i < rows; i++)
-        memcpy(scratch + i * p->K, p->x + p->from[start + i] * p->K, sizeof(float) * p->K);
+    for (int64_t i = 0; i < rows && p->from; i++)
+      memcpy(scratch + i * p->K, p->x + p->from[start + i] * p->K, sizeof(float) * p->K);
     multiply_block(p, p->from ? scratch : p->x + start * p->K, start, rows, scratch);
   }
   free(scratch);
 }
 
+/* Rows of a task: so many that there are a few tasks for each thread. */
+static int64_t block_of(int64_t rows, int64_t threads) {
+  int64_t share = whole(rows / (4 * threads), ROWS);
+  return threads == 1 || share > BLOCK ? BLOCK : share < ROWS ? ROWS : share;
+}
+
 static int multiply(Product *p, int64_t threads) {
-  int64_t share = (p->rows / (4 * threads) + ROWS - 1) / ROWS * ROWS;
-  p->block = threads == 1 || share > BLOCK ? BLOCK : share < ROWS ? ROWS : share;
+  p->block = block_of(p->rows, threads);
   p->pack_task = p->row_task = 0;
   run(pack, p, threads);
   run(multiply_rows, p, threads);
   return !p->failed;
 }
 
-/* out[i] = bias + x[i] @ w.T; 0 if there is no memory. */
-int pctx_multiply(int64_t threads, const float *x, int64_t rows, int64_t K, const float *w, int64_t N,
-                  int64_t across, int64_t along, const float *bias, float *out) {
-  Product p = {.x = x, .w = w, .bias = bias, .rows = rows, .K = K, .N = N,
+/* out[to[i]] = bias + x[from[i]] @ w.T, or the i-th rows; 0: no memory, -1: an index lies outside. */
+int pctx_multiply(int64_t threads, const float *x, int64_t there, const int64_t *from, int64_t rows,
+                  int64_t K, const float *w, int64_t N, int64_t across, int64_t along,
+                  const float *bias, float *out, int64_t targets, const int64_t *to) {
+  if ((from && !lies_inside(from, rows, there)) || (to && !lies_inside(to, rows, targets))) return -1;
+  Product p = {.x = x, .w = w, .bias = bias, .from = from, .to = to, .rows = rows, .K = K, .N = N,
                .across = across, .along = along, .out = out, .panels = room_for(whole(N, PANEL) * K)};
   if (!p.panels) return 0;
   int done = multiply(&p, threads);
@@ -314,5 +322,114 @@ int pctx_outer_taps(int64_t threads, const float *a, int64_t rows_a, int64_t N, 
     outer(&o, count, threads);
   }
   free(o.strips);
+  return 1;
+}
+
+/* The normal distribution and its density, twice: 2 P(X > |x|) and exp(-x^2 / 2), to 3e-7
+   (Abramowitz and Stegun, Handbook of Mathematical Functions, 1964, 7.1.26). */
+INLINE vec tails(vec x, vec *density) {
+  vec z = larger(x, -x), t = 1.0f / (splat(1) + 0.2316418882f * z);
+  *density = exp2_of(larger(splat(-126), -0.5f * LOG2E * (x * x)));
+  vec p = splat(1.061405429f);
+  p = p * t - 1.453152027f;
+  p = p * t + 1.421413741f;
+  p = p * t - 0.284496736f;
+  p = p * t + 0.254829592f;
+  return p * t * *density;
+}
+
+/* The share of a normal distribution below x. */
+INLINE vec below(vec x, vec tail) {
+  ivec positive = x > 0;
+  vec half = 0.5f * tail, other = 1 - half;
+  return (vec)((positive & (ivec)other) | (~positive & (ivec)half));
+}
+
+INLINE vec gelu(vec x) {
+  vec density;
+  return x * below(x, tails(x, &density));
+}
+
+/* Whole vectors of x, to themselves: GELU, or ReLU. */
+static void activate(float *x, int64_t count, int gelus) {
+  if (gelus)
+    for (int64_t i = 0; i < count; i += WIDTH) store(x + i, gelu(load(x + i)));
+  else
+    for (int64_t i = 0; i < count; i += WIDTH) store(x + i, larger(splat(0), load(x + i)));
+}
+
+/* Two products and what is between them: hidden rows stay near the core. */
+typedef struct {
+  Product first, second;
+  int64_t gelus, task, failed;
+} MLP;
+
+static void mlp_rows(void *data) {
+  MLP *m = data;
+  Product first = m->first, second = m->second;
+  int64_t task, K = first.K, H = first.N, block = second.block;
+  int64_t tasks = (first.rows + block - 1) / block;
+  float *scratch = room_for(ROWS * (K > H ? K : H) + block * H + WIDTH);
+  if (!scratch) { m->failed = 1; return; }
+  float *hidden = scratch + ROWS * (K > H ? K : H);
+  first.out = hidden;
+  while ((task = take(&m->task)) < tasks) {
+    int64_t start = task * block, rows = least(block, first.rows - start);
+    multiply_block(&first, first.x + start * K, 0, rows, scratch);
+    activate(hidden, rows * H, (int)m->gelus);
+    multiply_block(&second, hidden, start, rows, scratch);
+  }
+  free(scratch);
+}
+
+/* out = act(x @ w1.T + bias1) @ w2.T + bias2, of contiguous rows; 0: no memory. */
+int pctx_mlp(int64_t threads, const float *x, int64_t rows, int64_t K, const float *w1, int64_t H,
+             const float *bias1, const float *w2, int64_t N, const float *bias2, int64_t gelus,
+             float *out) {
+  MLP m = {.first = {.x = x, .w = w1, .bias = bias1, .rows = rows, .K = K, .N = H, .across = K, .along = 1},
+           .second = {.w = w2, .bias = bias2, .rows = rows, .K = H, .N = N, .across = H, .along = 1, .out = out},
+           .gelus = gelus};
+  float *panels = room_for(whole(H, PANEL) * K + whole(N, PANEL) * H);
+  if (!panels) return 0;
+  m.first.panels = panels, m.second.panels = panels + whole(H, PANEL) * K;
+  m.second.block = block_of(rows, threads);
+  run(pack, &m.first, threads);
+  run(pack, &m.second, threads);
+  run(mlp_rows, &m, threads);
+  free(panels);
+  return !m.failed;
+}
+
+/* What GELU does to x and to the gradient of its result, both in place. */
+typedef struct {
+  float *x, *grad;
+  int64_t count, task;
+} Gelu;
+
+static void gelu_part(void *data) {
+  Gelu *g = data;
+  int64_t task, part = 1 << 14;
+  while ((task = take(&g->task)) * part < g->count) {
+    int64_t stop = least(g->count, (task + 1) * part);
+    for (int64_t i = task * part; i < stop; i += WIDTH) {
+      float *x = g->x + i, *grad = g->grad + i;
+      ALIGNED float edge[2][WIDTH] = {{0}};
+      int64_t some = least(WIDTH, stop - i);
+      if (some < WIDTH) {
+        memcpy(edge[0], x, sizeof(float) * some), memcpy(edge[1], grad, sizeof(float) * some);
+        x = edge[0], grad = edge[1];
+      }
+      vec at = load(x), density, share = below(at, tails(at, &density));
+      store(x, at * share);
+      store(grad, load(grad) * (share + 0.3989422804f * at * density));
+      if (some < WIDTH)
+        memcpy(g->x + i, x, sizeof(float) * some), memcpy(g->grad + i, grad, sizeof(float) * some);
+    }
+  }
+}
+
+int pctx_gelu_backward(int64_t threads, float *x, float *grad, int64_t count) {
+  Gelu g = {.x = x, .grad = grad, .count = count};
+  run(gelu_part, &g, threads);
   return 1;
 }

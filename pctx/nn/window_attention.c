@@ -11,38 +11,12 @@
    Queries lie across the lanes, two vectors of them at a time, and keys come one after another:
    a weight is made in the register in which its score was summed, and no sum crosses lanes. */
 
-#include "vectors.h"
+#include "cpu.h"
 
 #define MOST (2 * WIDTH) /* queries at a time */
 #define CHUNK 128        /* keys at a time, whose weights stay near the core; a multiple of ROWS */
 
-static const float LOG2E = 1.4426950408889634f;
 static const float SAFE = 58; /* weights from 2^-SAFE to 2^SAFE are summed as they are */
-
-/* The larger; y where x or y is not a number. */
-INLINE vec larger(vec x, vec y) {
-#if defined(__AVX512F__)
-  return (vec)_mm512_max_ps((__m512)x, (__m512)y);
-#elif defined(__AVX__)
-  return (vec)_mm256_max_ps((__m256)x, (__m256)y);
-#else
-  ivec first = x > y;
-  return (vec)((first & (ivec)x) | (~first & (ivec)y));
-#endif
-}
-
-/* 2^x from -126 on, to 3e-7 of itself: a whole power times a polynomial that fits on [-1/2, 1/2]. */
-INLINE vec exp2_of(vec x) {
-  const vec shift = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to whole numbers */
-  vec sum = x + shift, f = x - (sum - shift);
-  vec p = splat(1.3276471e-3f);
-  p = p * f + 9.6755410e-3f;
-  p = p * f + 5.5507130e-2f;
-  p = p * f + 2.4022120e-1f;
-  p = p * f + 6.9314694e-1f;
-  p = p * f + 1.0000001f;
-  return (vec)((ivec)p + ((ivec)sum << 23)); /* the low bits of `sum` are the whole power */
-}
 
 /* What one thread works with: a window's keys and queries, and room. */
 typedef struct {

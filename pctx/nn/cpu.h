@@ -28,10 +28,37 @@ typedef float vec __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias))
 typedef int32_t ivec __attribute__((vector_size(4 * WIDTH)));
 typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
 
+static const float LOG2E = 1.4426950408889634f;
+
 INLINE vec load(const float *from) { return *(const vec *)from; }
 INLINE void store(float *to, vec x) { *(vec *)to = x; }
 INLINE vec splat(float x) { return x - (vec){0}; }
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* The larger; y where x or y is not a number. */
+INLINE vec larger(vec x, vec y) {
+#if defined(__AVX512F__)
+  return (vec)_mm512_max_ps((__m512)x, (__m512)y);
+#elif defined(__AVX__)
+  return (vec)_mm256_max_ps((__m256)x, (__m256)y);
+#else
+  ivec first = x > y;
+  return (vec)((first & (ivec)x) | (~first & (ivec)y));
+#endif
+}
+
+/* 2^x from -126 on, to 3e-7 of itself: a whole power times a polynomial that fits on [-1/2, 1/2]. */
+INLINE vec exp2_of(vec x) {
+  const vec shift = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to whole numbers */
+  vec sum = x + shift, f = x - (sum - shift);
+  vec p = splat(1.3276471e-3f);
+  p = p * f + 9.6755410e-3f;
+  p = p * f + 5.5507130e-2f;
+  p = p * f + 2.4022120e-1f;
+  p = p * f + 6.9314694e-1f;
+  p = p * f + 1.0000001f;
+  return (vec)((ivec)p + ((ivec)sum << 23)); /* the low bits of `sum` are the whole power */
+}
 
 /* Four rows of four become columns. */
 INLINE void turn_quads(quad r[4]) {
