@@ -252,17 +252,18 @@ class Block(nn.Module):
         source = feat if encoded is None else encoded
         feat = feat + self.encoding(source, level.kernel_maps[ENCODING_KERNEL])
         if self.pre_norm:
-            feat = feat + self.drop_path(self._attend(self.norm1(feat), level), level.offsets)
-            return feat + self.drop_path(self.mlp(self.norm2(feat)), level.offsets)
+            heard = self._attend(feat, level, self.norm1)
+            feat = feat + self.drop_path(heard, level.offsets)
+            return feat + self.drop_path(self.mlp(feat, self.norm2), level.offsets)
         feat = self.norm1(feat + self.drop_path(self._attend(feat, level), level.offsets))
         return self.norm2(feat + self.drop_path(self.mlp(feat), level.offsets))
 
-    def _attend(self, feat: Tensor, level: Level) -> Tensor:
+    def _attend(self, feat: Tensor, level: Level, norm: nn.Module | None = None) -> Tensor:
         windows = level.windows[self.curve % len(level.windows)]
         bias = None
         if self.relative_bias is not None:
             bias = self.relative_bias(level.grid_coord, windows)
-        return self.attention(feat, windows, bias)
+        return self.attention(feat, windows, bias, norm)
 
 
 class DecoderStage(nn.Module):

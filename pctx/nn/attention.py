@@ -13,10 +13,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from pctx.geometry.windows import Windows
-from pctx.nn.backend import AttentionBackend
-from pctx.nn.compiled_attention import compiled_attention, compiled_suits, window_parts
+from pctx.nn.backend import AttentionBackend, compiled_gains
+from pctx.nn.compiled_attention import (
+    compiled_attention,
+    compiled_suits,
+    projected_attention,
+    window_parts,
+)
 from pctx.nn.dot_product import attention_weights, dot_product_attention
-from pctx.nn.mlp import Linear, place_linear, widen
+from pctx.nn.mlp import Linear, norm_parts, place_linear, widen
 
 
 class MultiHeadAttention(nn.Module):
@@ -113,6 +118,7 @@ class WindowAttention(nn.Module):
         feat: Float[Tensor, "n c"],
         windows: Windows,
         bias: Float[Tensor, "w h k k"] | None = None,
+        norm: nn.Module | None = None,
     ) -> Float[Tensor, "n c"]:
         """Let the points of each window attend to one another.
 
@@ -120,31 +126,46 @@ class WindowAttention(nn.Module):
             feat: one row a point.
             windows: a partition of the points.
             bias: added to the scores, row = query, column = key.
+            norm: what rows go through first; the backward may compute a layer norm anew.
         """
         if (
             bias is None
             and self.backend == "auto"
             and compiled_suits(feat, windows, self.num_heads)
         ):
-            return self._attend(feat, windows)
+            return self._attend(feat, windows, norm)
+        feat = feat if norm is None else norm(feat)
         query, key, value = self.split(feat, windows)
         attended = dot_product_attention(
             query, key, value, valid=windows.valid, bias=bias, backend=self.backend
         )
         return self.merge(attended, windows)
 
-    def _attend(self, feat: Tensor, windows: Windows) -> Tensor:
+    def _attend(self, feat: Tensor, windows: Windows, norm: nn.Module | None) -> Tensor:
         """Be `forward` by the compiled kernel."""
         if torch.is_grad_enabled():
-            return self.proj(self._hear(self.qkv(feat), windows))
+            return self.proj(self._project_and_hear(feat, windows, norm))
         out: Tensor | None = None
         for part in window_parts(windows, 3 * feat.shape[1]):
-            heard = self._hear(place_linear(self.qkv, feat, part.rows), part.windows)
+            qkv = place_linear(self.qkv, feat, part.rows, norm=norm)
+            heard = self._hear(qkv, part.windows)
             rows = part.rows if part.owned is None else part.rows.index_select(0, part.owned)
             out = heard.new_empty(feat.shape) if out is None else out
             place_linear(self.proj, heard, part.owned, out, rows)
         assert out is not None  # windows that suit are some
         return out
+
+    def _project_and_hear(
+        self, feat: Tensor, windows: Windows, norm: nn.Module | None
+    ) -> Tensor:
+        qkv, folded = self.qkv, norm_parts(norm)
+        sizes = len(feat) * qkv.weight.numel() if type(qkv) is Linear else 0
+        if sizes and compiled_gains(sizes, feat, qkv.weight):
+            feat = feat if norm is None or folded is not None else norm(feat)
+            return projected_attention(
+                feat, qkv.weight, qkv.bias, windows, self.num_heads, folded
+            )
+        return self._hear(qkv(feat if norm is None else norm(feat)), windows)
 
     def _hear(self, qkv: Tensor, windows: Windows) -> Tensor:
         # Of half precision under autocast.

@@ -154,8 +154,8 @@ def product_engine(x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"]) -> Pr
 def compiled_gains(multiply_adds: int, *tensors: Tensor) -> bool:
     """Tell whether the compiled kernel can read these, and gains time here."""
     return (
-        multiply_adds > COMPILED_FROM
-        and products_suit(*tensors)
+        products_suit(*tensors)  # first: a compiled graph is one for all sizes
+        and multiply_adds > COMPILED_FROM
         and products_gain()
         and not torch.is_autocast_enabled("cpu")
     )

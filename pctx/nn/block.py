@@ -79,11 +79,11 @@ class TransformerBlock(nn.Module):
         def mixer(rows: Tensor) -> Tensor:
             return self.drop_path(self.scale1(self.mixer(rows, *structure)), offsets)
 
-        def mlp(rows: Tensor) -> Tensor:
-            return self.drop_path(self.scale2(self.mlp(rows)), offsets)
+        def mlp(rows: Tensor, norm: nn.Module | None = None) -> Tensor:
+            return self.drop_path(self.scale2(self.mlp(rows, norm)), offsets)
 
         if self.pre_norm:
             feat = feat + mixer(self.norm1(feat))
-            return feat + mlp(self.norm2(feat))
+            return feat + mlp(feat, self.norm2)
         feat = self.norm1(feat + mixer(feat))
         return self.norm2(feat + mlp(feat))

@@ -21,8 +21,11 @@ from torch import Tensor, nn
 
 from pctx.geometry.compiled import kernel
 from pctx.geometry.windows import Windows
+from pctx.nn import backend
+from pctx.nn.compiled_products import Norm
 from pctx.nn.derivative import first_only
 from pctx.nn.fused_attention import fused_attention
+from pctx.nn.lean_mlp import NormPart
 
 HEAD_WIDTHS = (16, 32, 64)
 """Channels a head that the kernel knows."""
@@ -65,6 +68,31 @@ def compiled_attention(
         num_heads: h.
     """
     heard: Tensor = _CompiledAttention.apply(qkv.contiguous(), windows, num_heads)
+    return heard
+
+
+def projected_attention(
+    feat: Float[Tensor, "n c"],
+    weight: Float[Tensor, "3c c"],
+    bias: Float[Tensor, "3c"] | None,
+    windows: Windows,
+    num_heads: int,
+    norm: Norm | None = None,
+) -> Float[Tensor, "n c"]:
+    """Be `compiled_attention` of norm(feat) @ weight.T + bias, which is not kept for the backward.
+
+    Args:
+        feat: one row a point.
+        weight: of query, key and value.
+        bias: of query, key and value.
+        windows: a partition of the points.
+        num_heads: h.
+        norm: a layer norm of the rows.
+    """
+    norm_weight, norm_bias, eps = norm or (None, None, 0.0)
+    heard: Tensor = _ProjectedAttention.apply(
+        feat.contiguous(), norm_weight, norm_bias, weight, bias, windows, num_heads, eps
+    )
     return heard
 
 
@@ -116,34 +144,91 @@ class _CompiledAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, windows: Windows, num_heads: int) -> Tensor:
-        call = _Call(qkv, windows, num_heads)
-        out = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
-        normal = qkv.new_empty(len(qkv), num_heads, 2) if ctx.needs_input_grad[0] else None
-        call.run("pctx_attend", _at(out), _at(normal))
-        if normal is not None:
-            ctx.save_for_backward(qkv, out, normal)
-            ctx.windows, ctx.num_heads = windows, num_heads
+        out, normal = _attend(qkv, windows, num_heads, ctx.needs_input_grad[0])
+        ctx.save_for_backward(qkv, out, normal)
+        ctx.windows, ctx.num_heads = windows, num_heads
         return out
 
     @staticmethod
     @first_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        qkv, out, normal = ctx.saved_tensors
-        call = _Call(qkv, ctx.windows, ctx.num_heads)
-        upstream = grads[0].contiguous()
-        starts = torch.empty(len(call.index) + 1, dtype=torch.int64)
-        call.library.pctx_count_borrowed(*call.table, *call.sizes[:2], _at(starts))
-        grad = torch.empty_like(qkv)
-        borrowed = qkv.new_empty(int(starts[-1]), 2 * out.shape[1])
-        call.run(
-            "pctx_attend_backward",
-            *(_at(each) for each in (out, normal, upstream, starts, grad, borrowed)),
+        return _attend_backward(*ctx.saved_tensors, grads[0], ctx.windows, ctx.num_heads), None, None
+
+
+class _ProjectedAttention(torch.autograd.Function):
+    """Query, key and value, and the norm before them, are computed anew in the backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        feat: Tensor,
+        norm_weight: Tensor | None,
+        norm_bias: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        windows: Windows,
+        num_heads: int,
+        eps: float,
+    ) -> Tensor:
+        norm = NormPart(norm_weight, norm_bias, eps)
+        qkv = backend.linear(norm.of(feat), weight, bias)
+        out, normal = _attend(qkv, windows, num_heads, any(ctx.needs_input_grad))
+        ctx.save_for_backward(feat, norm_weight, norm_bias, weight, bias, out, normal)
+        ctx.windows, ctx.num_heads, ctx.eps = windows, num_heads, eps
+        return out
+
+    @staticmethod
+    @first_only
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        feat, norm_weight, norm_bias, weight, bias, out, normal = ctx.saved_tensors
+        norm = NormPart(norm_weight, norm_bias, ctx.eps)
+        rows = norm.of(feat)
+        qkv = backend.linear(rows, weight, bias)
+        grad = _attend_backward(qkv, out, normal, grads[0], ctx.windows, ctx.num_heads)
+        del qkv
+        of_weight = backend.outer_product(grad, rows)
+        del rows
+        of_rows = norm.back(backend.product(grad, weight.t()), feat)
+        of_bias = None if bias is None else grad.sum(0)
+        return (
+            of_rows,
+            norm.grad_weight,
+            norm.grad_bias,
+            of_weight,
+            of_bias,
+            None,
+            None,
+            None,
         )
-        channels = ctypes.c_int64(out.shape[1])
-        call.library.pctx_add_borrowed(
-            *call.table, *call.sizes[:2], channels, _at(borrowed), _at(grad)
-        )
-        return grad, None, None
+
+
+def _attend(
+    qkv: Tensor, windows: Windows, num_heads: int, keeps: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Return what is heard and, where it `keeps` that, what the backward needs of the softmax."""
+    call = _Call(qkv, windows, num_heads)
+    out = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+    normal = qkv.new_empty(len(qkv), num_heads, 2) if keeps else None
+    call.run("pctx_attend", _at(out), _at(normal))
+    return out, normal
+
+
+def _attend_backward(
+    qkv: Tensor, out: Tensor, normal: Tensor, upstream: Tensor, windows: Windows, num_heads: int
+) -> Tensor:
+    call = _Call(qkv, windows, num_heads)
+    upstream = upstream.contiguous()
+    starts = torch.empty(len(call.index) + 1, dtype=torch.int64)
+    call.library.pctx_count_borrowed(*call.table, *call.sizes[:2], _at(starts))
+    grad = torch.empty_like(qkv)
+    borrowed = qkv.new_empty(int(starts[-1]), 2 * out.shape[1])
+    call.run(
+        "pctx_attend_backward",
+        *(_at(each) for each in (out, normal, upstream, starts, grad, borrowed)),
+    )
+    channels = ctypes.c_int64(out.shape[1])
+    call.library.pctx_add_borrowed(*call.table, *call.sizes[:2], channels, _at(borrowed), _at(grad))
+    return grad
 
 
 class _Call:

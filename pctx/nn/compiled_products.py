@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -20,6 +21,14 @@ from pctx.geometry.compiled import kernel
 from pctx.geometry.kernel_map import KernelMap
 
 _SOURCE = Path(__file__).with_name("products.c")
+
+
+class Norm(NamedTuple):
+    """What a layer norm over i channels is made of."""
+
+    weight: Float[Tensor, "i"]
+    bias: Float[Tensor, "i"]
+    eps: float
 
 
 def products_suit(*tensors: Tensor) -> bool:
@@ -51,8 +60,9 @@ def multiply(
     source: Int[Tensor, "p"] | None = None,
     out: Float[Tensor, "m o"] | None = None,
     target: Int[Tensor, "p"] | None = None,
+    norm: Norm | None = None,
 ) -> Float[Tensor, "m o"]:
-    """Compute out[target] = x[source] @ weight.T + bias.
+    """Compute out[target] = norm(x[source]) @ weight.T + bias.
 
     Args:
         x: rows.
@@ -61,6 +71,7 @@ def multiply(
         source: the rows taken; None for all.
         out: where the result goes; None for a tensor of p rows.
         target: the rows of `out` that are written, distinct; None for the first ones.
+        norm: a layer norm of the rows.
 
     Raises:
         IndexError: an index lies outside.
@@ -69,7 +80,7 @@ def multiply(
     rows = len(x) if source is None else len(source)
     out = x.new_empty(rows, len(weight)) if out is None else out
     matrix = (weight, len(weight), *weight.stride(), bias)
-    _call("pctx_multiply", x, len(x), source, rows, x.shape[1], *matrix, out, len(out), target)
+    _call("pctx_multiply", x, len(x), source, rows, x.shape[1], *matrix, out, len(out), target, *(norm or (None, None, 0.0)))
     return out
 
 
@@ -80,8 +91,9 @@ def mlp(
     weight2: Float[Tensor, "o e"],
     bias2: Float[Tensor, "o"],
     gelu: bool,
+    norm: Norm | None = None,
 ) -> Float[Tensor, "n o"]:
-    """Compute act(x @ weight1.T + bias1) @ weight2.T + bias2.
+    """Compute act(norm(x) @ weight1.T + bias1) @ weight2.T + bias2.
 
     Args:
         x: rows.
@@ -90,13 +102,14 @@ def mlp(
         weight2: of the second.
         bias2: of the second.
         gelu: the exact GELU, else a ReLU.
+        norm: a layer norm of the rows.
     """
     x, weight1, bias1, weight2, bias2 = (
         each.contiguous() for each in (x, weight1, bias1, weight2, bias2)
     )
     out = x.new_empty(len(x), len(weight2))
     first, second = (weight1, len(weight1), bias1), (weight2, len(weight2), bias2)
-    _call("pctx_mlp", x, *x.shape, *first, *second, int(gelu), out)
+    _call("pctx_mlp", x, *x.shape, *first, *second, int(gelu), out, *(norm or (None, None, 0.0)))
     return out
 
 
@@ -211,16 +224,18 @@ def _pairs(kernel_map: KernelMap) -> tuple[Tensor, Tensor, Tensor]:
     return starts, kernel_map.source.contiguous(), kernel_map.target.contiguous()
 
 
-def _call(name: str, *arguments: Tensor | int | None) -> None:
-    done = getattr(_library(), name)(
-        ctypes.c_int64(torch.get_num_threads()),
-        *(
-            ctypes.c_int64(each)
-            if isinstance(each, int)
-            else ctypes.c_void_p(None if each is None else each.data_ptr())
-            for each in arguments
-        ),
-    )
+def _call(name: str, *arguments: Tensor | float | None) -> None:
+    """Call a function of the kernel; whole numbers are int64 there, others float."""
+
+    def of_c(value: Tensor | float | None) -> Any:
+        if isinstance(value, int):
+            return ctypes.c_int64(value)
+        if isinstance(value, float):
+            return ctypes.c_float(value)
+        return ctypes.c_void_p(None if value is None else value.data_ptr())
+
+    threads = ctypes.c_int64(torch.get_num_threads())
+    done = getattr(_library(), name)(threads, *map(of_c, arguments))
     if done == 0:
         raise MemoryError("not enough memory for the product of rows and a matrix")
     if done < 0:

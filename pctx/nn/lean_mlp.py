@@ -13,7 +13,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pctx.nn import backend
-from pctx.nn.compiled_products import gelu_backward_, mlp, products_gain, products_suit
+from pctx.nn.compiled_products import (
+    Norm,
+    gelu_backward_,
+    mlp,
+    products_gain,
+    products_suit,
+)
 from pctx.nn.derivative import first_only
 
 HIDDEN_AT_ONCE = 2**20
@@ -28,14 +34,13 @@ def lean_suits(feat: Float[Tensor, "n i"], hidden_channels: int) -> bool:
 
     On a CPU fresh memory costs as much as the first layer, which the backward computes anew.
     """
-    few = HIDDEN_AT_ONCE * (2 if torch.is_grad_enabled() else 1)
-    if feat.dtype == torch.float32 and products_suit(feat) and products_gain():
-        few = LEAN_FROM
+    compiled = products_suit(feat) and products_gain()
+    most = HIDDEN_AT_ONCE * (2 if torch.is_grad_enabled() else 1)
     return (
         not torch.compiler.is_compiling()
         and feat.device.type == "cpu"
         and feat.dim() == 2
-        and feat.shape[0] * hidden_channels > few
+        and feat.shape[0] * hidden_channels > (LEAN_FROM if compiled else most)
         and feat.dtype in (torch.float32, torch.float64)
         and not torch.is_autocast_enabled("cpu")
     )
@@ -48,8 +53,9 @@ def lean_mlp(
     weight2: Float[Tensor, "o e"],
     bias2: Float[Tensor, "o"],
     gelu: bool,
+    norm: Norm | None = None,
 ) -> Float[Tensor, "n o"]:
-    """Compute act(feat @ weight1.T + bias1) @ weight2.T + bias2, differentiable once.
+    """Compute act(norm(feat) @ weight1.T + bias1) @ weight2.T + bias2, differentiable once.
 
     Args:
         feat: rows.
@@ -58,8 +64,12 @@ def lean_mlp(
         weight2: of the second.
         bias2: of the second.
         gelu: the exact GELU, else a ReLU.
+        norm: a layer norm of the rows.
     """
-    rows: Tensor = _LeanMLP.apply(feat, weight1, bias1, weight2, bias2, gelu)
+    norm_weight, norm_bias, eps = norm or (None, None, 0.0)
+    rows: Tensor = _LeanMLP.apply(
+        feat, norm_weight, norm_bias, weight1, bias1, weight2, bias2, eps, gelu
+    )
     return rows
 
 
@@ -68,34 +78,39 @@ class _LeanMLP(torch.autograd.Function):
     def forward(
         ctx: Any,
         feat: Tensor,
+        norm_weight: Tensor | None,
+        norm_bias: Tensor | None,
         weight1: Tensor,
         bias1: Tensor,
         weight2: Tensor,
         bias2: Tensor,
+        eps: float,
         gelu: bool,
     ) -> Tensor:
-        ctx.save_for_backward(feat, weight1, bias1, weight2)
-        ctx.gelu = gelu
+        norm = NormPart(norm_weight, norm_bias, eps)
+        ctx.save_for_backward(feat, norm_weight, norm_bias, weight1, bias1, weight2)
+        ctx.eps, ctx.gelu = eps, gelu
         sizes = len(feat) * (weight1.numel() + weight2.numel())
         if backend.compiled_gains(sizes, feat, weight1, bias1, weight2, bias2):
-            return mlp(feat, weight1, bias1, weight2, bias2, gelu)
+            return mlp(feat, weight1, bias1, weight2, bias2, gelu, norm.folded())
         out = feat.new_empty(len(feat), len(weight2))
         for rows in _parts(feat, weight1):
-            hidden = _activate_(backend.linear(feat[rows], weight1, bias1), gelu)
+            hidden = _activate_(backend.linear(norm.of(feat[rows]), weight1, bias1), gelu)
             out[rows] = backend.linear(hidden, weight2, bias2)
         return out
 
     @staticmethod
     @first_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        feat, weight1, bias1, weight2 = ctx.saved_tensors
-        wants_feat = ctx.needs_input_grad[0]
+        feat, norm_weight, norm_bias, weight1, bias1, weight2 = ctx.saved_tensors
+        norm = NormPart(norm_weight, norm_bias, ctx.eps)
+        wants_feat = ctx.needs_input_grad[0] or norm_weight is not None
         upstream = grads[0].contiguous()
         grad = torch.empty_like(feat) if wants_feat else None
         of1, of2 = torch.zeros_like(weight1), torch.zeros_like(weight2)
         of_bias1 = torch.zeros_like(bias1)
         for rows in _parts(feat, weight1):
-            x, above = feat[rows], upstream[rows]
+            x, above = norm.of(feat[rows]), upstream[rows]
             hidden = backend.linear(x, weight1, bias1)
             back = backend.product(above, weight2.t())
             if ctx.gelu and backend.compiled_gains(back.numel() * len(weight2), hidden, back):
@@ -110,8 +125,46 @@ class _LeanMLP(torch.autograd.Function):
             backend.outer_product(back, x, of1)
             of_bias1 += back.sum(0)
             if grad is not None:
-                grad[rows] = backend.product(back, weight1.t())
-        return grad, of1, of_bias1, of2, upstream.sum(0), None
+                grad[rows] = norm.back(backend.product(back, weight1.t()), feat[rows])
+        of_norm = norm.grad_weight, norm.grad_bias
+        return grad, *of_norm, of1, of_bias1, of2, upstream.sum(0), None, None
+
+
+class NormPart:
+    """A layer norm, or none, of some rows at a time, and the gradients of its weights so far."""
+
+    def __init__(self, weight: Tensor | None, bias: Tensor | None, eps: float):
+        self.weight, self.bias, self.eps = weight, bias, eps
+        self.grad_weight: Tensor | None = None
+        self.grad_bias: Tensor | None = None
+
+    def folded(self) -> Norm | None:
+        """Return what the kernel takes."""
+        if self.weight is None or self.bias is None:
+            return None
+        return Norm(self.weight, self.bias, self.eps)
+
+    def of(self, feat: Float[Tensor, "n i"]) -> Float[Tensor, "n i"]:
+        """Normalise rows."""
+        if self.weight is None:
+            return feat
+        return F.layer_norm(feat, self.weight.shape, self.weight, self.bias, self.eps)
+
+    def back(
+        self, grad: Float[Tensor, "n i"], feat: Float[Tensor, "n i"]
+    ) -> Float[Tensor, "n i"]:
+        """Take the gradient of normalised rows to that of the rows, and add those of the weights."""
+        if self.weight is None:
+            return grad
+        layout = self.weight.shape, self.weight, self.bias
+        _, mean, scale = torch.native_layer_norm(feat, *layout, self.eps)
+        rows, of_weight, of_bias = torch.ops.aten.native_layer_norm_backward(
+            grad, feat, self.weight.shape, mean, scale, self.weight, self.bias, [True] * 3
+        )
+        first = self.grad_weight is None
+        self.grad_weight = of_weight if first else self.grad_weight.add_(of_weight)
+        self.grad_bias = of_bias if first else self.grad_bias.add_(of_bias)
+        return rows
 
 
 def _parts(feat: Tensor, weight1: Tensor) -> list[slice]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pctx.geometry.packed import batch_from_offsets
 from pctx.nn import backend
 from pctx.nn.batch_norm import normalize
-from pctx.nn.compiled_products import multiply
+from pctx.nn.compiled_products import Norm, multiply
 from pctx.nn.lean_mlp import lean_mlp, lean_suits
 
 BATCH_NORM_EPS = 1e-3
@@ -49,8 +49,9 @@ def place_linear(
     source: Int[Tensor, "p"] | None,
     out: Float[Tensor, "m o"] | None = None,
     target: Int[Tensor, "p"] | None = None,
+    norm: nn.Module | None = None,
 ) -> Float[Tensor, "m o"]:
-    """Compute out[target] = layer(feat[source]), where no gradient is recorded.
+    """Compute out[target] = layer(norm(feat[source])), where no gradient is recorded.
 
     Args:
         layer: a linear one, or what an adapter put in its place.
@@ -58,16 +59,28 @@ def place_linear(
         source: the rows taken; None for all.
         out: where the result goes; None for a tensor of p rows.
         target: the rows of `out` that are written, distinct.
+        norm: what the rows go through first.
     """
     count = len(feat) if source is None else len(source)
     if type(layer) is Linear and backend.compiled_gains(
         count * layer.weight.numel(), feat, layer.weight
     ):
-        return multiply(
-            feat, layer.weight, layer.bias, source=source, out=out, target=target
-        )
-    rows: Tensor = layer(feat if source is None else feat.index_select(0, source))
+        places = {"source": source, "out": out, "target": target}
+        folded = norm_parts(norm)
+        if norm is None or folded is not None:
+            return multiply(feat, layer.weight, layer.bias, **places, norm=folded)
+    taken = feat if source is None else feat.index_select(0, source)
+    rows: Tensor = layer(taken if norm is None else norm(taken))
     return rows if out is None or target is None else out.index_copy_(0, target, rows)
+
+
+def norm_parts(norm: nn.Module | None) -> Norm | None:
+    """Return what a layer norm is made of, where it is one that nothing else looks at."""
+    if type(norm) is not nn.LayerNorm or norm._forward_hooks or norm._forward_pre_hooks:
+        return None
+    if norm.bias is None or len(norm.normalized_shape) != 1 or norm.weight.dtype != torch.float32:
+        return None
+    return Norm(norm.weight, norm.bias, norm.eps)
 
 
 class MLP(nn.Module):
@@ -90,14 +103,24 @@ class MLP(nn.Module):
         self.fc1 = Linear(channels, hidden_channels)
         self.fc2 = Linear(hidden_channels, channels if out_channels is None else out_channels)
 
-    def forward(self, feat: Float[Tensor, "*n c"]) -> Float[Tensor, "*n o"]:
-        """Map each row."""
+    def forward(
+        self, feat: Float[Tensor, "*n c"], norm: nn.Module | None = None
+    ) -> Float[Tensor, "*n o"]:
+        """Map each row.
+
+        Args:
+            feat: rows.
+            norm: what rows go through first; the backward of many computes a layer norm anew.
+        """
         fc1, fc2 = self.fc1, self.fc2
         # Layers put in their place, by adapters for one, have a forward of their own.
         plain = type(fc1) is Linear and type(fc2) is Linear
-        if plain and lean_suits(feat, fc1.out_features):
+        lean = plain and lean_suits(feat, fc1.out_features)
+        folded = norm_parts(norm) if lean else None
+        feat = feat if norm is None or folded is not None else norm(feat)
+        if lean:
             gelu = self.activation == "gelu"
-            return lean_mlp(feat, fc1.weight, fc1.bias, fc2.weight, fc2.bias, gelu)
+            return lean_mlp(feat, fc1.weight, fc1.bias, fc2.weight, fc2.bias, gelu, folded)
         hidden = self.fc1(feat)
         return self.fc2(F.gelu(hidden) if self.activation == "gelu" else hidden.relu())
 

@@ -31,6 +31,35 @@ static float *room_for(int64_t floats) {
   return aligned_alloc(64, (sizeof(float) * (size_t)floats + 63) / 64 * 64);
 }
 
+/* Of rows before they are multiplied; weight is NULL where there is none. */
+typedef struct {
+  const float *weight, *bias;
+  float eps;
+} Norm;
+
+/* The layer norm of rows of K numbers, which may take their own place. */
+static void normalize(const float *x, int64_t rows, int64_t K, const Norm *norm, float *to) {
+  const int64_t whole_K = K / WIDTH * WIDTH;
+  for (int64_t i = 0; i < rows; i++, x += K, to += K) {
+    ALIGNED float part[2][WIDTH];
+    vec sum = splat(0), square = splat(0);
+    float mean = 0, var = 0;
+    for (int64_t k = 0; k < whole_K; k += WIDTH) sum += load(x + k);
+    store(part[0], sum);
+    for (int64_t k = whole_K; k < K; k++) mean += x[k];
+    for (int k = 0; k < WIDTH; k++) mean += part[0][k];
+    mean /= (float)K;
+    for (int64_t k = 0; k < whole_K; k += WIDTH) square += (load(x + k) - mean) * (load(x + k) - mean);
+    store(part[1], square);
+    for (int64_t k = whole_K; k < K; k++) var += (x[k] - mean) * (x[k] - mean);
+    for (int k = 0; k < WIDTH; k++) var += part[1][k];
+    float scale = 1 / __builtin_sqrtf(var / (float)K + norm->eps);
+    for (int64_t k = 0; k < whole_K; k += WIDTH)
+      store(to + k, (load(x + k) - mean) * scale * load(norm->weight + k) + load(norm->bias + k));
+    for (int64_t k = whole_K; k < K; k++) to[k] = (x[k] - mean) * scale * norm->weight[k] + norm->bias[k];
+  }
+}
+
 /* Rows that are multiplied: row i is at from[i], or the i-th; the result goes to row to[i]. */
 typedef struct {
   const float *x, *w, *bias;
@@ -38,6 +67,7 @@ typedef struct {
   int64_t rows, K, N, across, along; /* w of column n and number k: at n * across + k * along */
   float *out, *panels;
   int64_t add, block, pack_task, row_task, failed;
+  Norm norm;
 } Product;
 
 /* to[k][c] = w of column `first` + c, 0 past `count` columns */
@@ -147,7 +177,9 @@ static void multiply_rows(void *data) {
     if (!scratch) { p->failed = 1; return; }
     for (int64_t i = 0; i < rows && p->from; i++)
       memcpy(scratch + i * p->K, p->x + p->from[start + i] * p->K, sizeof(float) * p->K);
-    multiply_block(p, p->from ? scratch : p->x + start * p->K, start, rows, scratch);
+    const float *x = p->from ? scratch : p->x + start * p->K;
+    if (p->norm.weight) normalize(x, rows, p->K, &p->norm, scratch), x = scratch;
+    multiply_block(p, x, start, rows, scratch);
   }
   free(scratch);
 }
@@ -166,13 +198,15 @@ static int multiply(Product *p, int64_t threads) {
   return !p->failed;
 }
 
-/* out[to[i]] = bias + x[from[i]] @ w.T, or the i-th rows; 0: no memory, -1: an index lies outside. */
+/* out[to[i]] = bias + LN(x[from[i]]) @ w.T, or the i-th rows; 0: no memory, -1: an index lies outside. */
 int pctx_multiply(int64_t threads, const float *x, int64_t there, const int64_t *from, int64_t rows,
                   int64_t K, const float *w, int64_t N, int64_t across, int64_t along,
-                  const float *bias, float *out, int64_t targets, const int64_t *to) {
+                  const float *bias, float *out, int64_t targets, const int64_t *to,
+                  const float *norm_weight, const float *norm_bias, float eps) {
   if ((from && !lies_inside(from, rows, there)) || (to && !lies_inside(to, rows, targets))) return -1;
   Product p = {.x = x, .w = w, .bias = bias, .from = from, .to = to, .rows = rows, .K = K, .N = N,
-               .across = across, .along = along, .out = out, .panels = room_for(whole(N, PANEL) * K)};
+               .across = across, .along = along, .out = out, .panels = room_for(whole(N, PANEL) * K),
+               .norm = {norm_weight, norm_bias, eps}};
   if (!p.panels) return 0;
   int done = multiply(&p, threads);
   free(p.panels);
@@ -369,24 +403,28 @@ static void mlp_rows(void *data) {
   Product first = m->first, second = m->second;
   int64_t task, K = first.K, H = first.N, block = second.block;
   int64_t tasks = (first.rows + block - 1) / block;
-  float *scratch = room_for(ROWS * (K > H ? K : H) + block * H + WIDTH);
+  int64_t normed = whole((block + ROWS) * K, WIDTH);
+  float *scratch = room_for(normed + ROWS * (K > H ? K : H) + block * H + WIDTH);
   if (!scratch) { m->failed = 1; return; }
-  float *hidden = scratch + ROWS * (K > H ? K : H);
+  float *edge = scratch + normed, *hidden = edge + ROWS * (K > H ? K : H);
   first.out = hidden;
   while ((task = take(&m->task)) < tasks) {
     int64_t start = task * block, rows = least(block, first.rows - start);
-    multiply_block(&first, first.x + start * K, 0, rows, scratch);
+    const float *x = first.x + start * K;
+    if (first.norm.weight) normalize(x, rows, K, &first.norm, scratch), x = scratch;
+    multiply_block(&first, x, 0, rows, x == scratch ? scratch : edge);
     activate(hidden, rows * H, (int)m->gelus);
-    multiply_block(&second, hidden, start, rows, scratch);
+    multiply_block(&second, hidden, start, rows, edge);
   }
   free(scratch);
 }
 
-/* out = act(x @ w1.T + bias1) @ w2.T + bias2, of contiguous rows; 0: no memory. */
+/* out = act(LN(x) @ w1.T + bias1) @ w2.T + bias2, of contiguous rows; 0: no memory. */
 int pctx_mlp(int64_t threads, const float *x, int64_t rows, int64_t K, const float *w1, int64_t H,
              const float *bias1, const float *w2, int64_t N, const float *bias2, int64_t gelus,
-             float *out) {
-  MLP m = {.first = {.x = x, .w = w1, .bias = bias1, .rows = rows, .K = K, .N = H, .across = K, .along = 1},
+             float *out, const float *norm_weight, const float *norm_bias, float eps) {
+  MLP m = {.first = {.x = x, .w = w1, .bias = bias1, .rows = rows, .K = K, .N = H, .across = K, .along = 1,
+                     .norm = {norm_weight, norm_bias, eps}},
            .second = {.w = w2, .bias = bias2, .rows = rows, .K = H, .N = N, .across = H, .along = 1, .out = out},
            .gelus = gelus};
   float *panels = room_for(whole(H, PANEL) * K + whole(N, PANEL) * H);
