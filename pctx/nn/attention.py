@@ -147,8 +147,7 @@ class WindowAttention(nn.Module):
             return self.proj(self._project_and_hear(feat, windows, norm))
         out: Tensor | None = None
         for part in window_parts(windows, 3 * feat.shape[1]):
-            qkv = place_linear(self.qkv, feat, part.rows, norm=norm)
-            heard = self._hear(qkv, part.windows)
+            heard = self._hear(place_linear(self.qkv, feat, part.rows, norm=norm), part.windows)
             rows = part.rows if part.owned is None else part.rows.index_select(0, part.owned)
             out = heard.new_empty(feat.shape) if out is None else out
             place_linear(self.proj, heard, part.owned, out, rows)

@@ -116,19 +116,26 @@ def product(
     return torch.mm(x, weight.t(), out=out)
 
 
-def outer_product(
-    a: Float[Tensor, "n o"], b: Float[Tensor, "n i"], total: Float[Tensor, "o i"] | None = None
-) -> Float[Tensor, "o i"]:
-    """Compute a.T @ b by the engine that suits, where no gradient is recorded.
+def weight_gradients(
+    grad: Float[Tensor, "n o"],
+    x: Float[Tensor, "n i"],
+    of_weight: Float[Tensor, "o i"] | None = None,
+    of_bias: Float[Tensor, "o"] | None = None,
+) -> tuple[Float[Tensor, "o i"], Float[Tensor, "o"]]:
+    """Compute grad.T @ x and grad.sum(0), or add both in place, where no gradient is recorded.
 
     Args:
-        a: rows.
-        b: rows.
-        total: contiguous; what the result is added to, in place.
+        grad: of the rows that come out of a linear layer.
+        x: the rows that went in.
+        of_weight: contiguous; what is added to.
+        of_bias: the same.
     """
-    if compiled_gains(a.numel() * b.shape[1], a, b):
-        return outer(a, b, total)
-    return a.t() @ b if total is None else total.addmm_(a.t(), b)
+    if compiled_gains(grad.numel() * x.shape[1], grad, x):
+        of_bias = grad.new_empty(grad.shape[1]) if of_bias is None else of_bias
+        return outer(grad, x, of_weight, of_bias), of_bias
+    if of_weight is None or of_bias is None:
+        return grad.t() @ x, grad.sum(0)
+    return of_weight.addmm_(grad.t(), x), of_bias.add_(grad.sum(0))
 
 
 def product_engine(x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"]) -> ProductEngine:
@@ -289,13 +296,17 @@ class _Linear(torch.autograd.Function):
         (grad,) = grads
         x, weight = ctx.saved_tensors
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad
-        of_weight = None
-        if wants_weight:
-            of_weight = grad.t() @ x if torch.is_grad_enabled() else outer_product(grad, x)
+        of_weight = of_bias = None
+        if torch.is_grad_enabled():
+            of_weight, of_bias = grad.t() @ x, grad.sum(0)
+        elif wants_weight:
+            of_weight, of_bias = weight_gradients(grad, x)
+        elif wants_bias:
+            of_bias = grad.sum(0)
         return (
             linear(grad, weight.t()) if wants_x else None,
             of_weight,
-            grad.sum(0) if wants_bias and ctx.has_bias else None,
+            of_bias if wants_bias and ctx.has_bias else None,
         )
 
 

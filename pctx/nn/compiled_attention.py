@@ -186,20 +186,11 @@ class _ProjectedAttention(torch.autograd.Function):
         qkv = backend.linear(rows, weight, bias)
         grad = _attend_backward(qkv, out, normal, grads[0], ctx.windows, ctx.num_heads)
         del qkv
-        of_weight = backend.outer_product(grad, rows)
+        of_weight, of_bias = backend.weight_gradients(grad, rows)
         del rows
-        of_rows = norm.back(backend.product(grad, weight.t()), feat)
-        of_bias = None if bias is None else grad.sum(0)
-        return (
-            of_rows,
-            norm.grad_weight,
-            norm.grad_bias,
-            of_weight,
-            of_bias,
-            None,
-            None,
-            None,
-        )
+        of_feat = norm.back(backend.product(grad, weight.t()), feat)
+        of_norm = norm.grad_weight, norm.grad_bias
+        return of_feat, *of_norm, of_weight, None if bias is None else of_bias, None, None, None
 
 
 def _attend(

@@ -124,7 +124,10 @@ def gelu_backward_(hidden: Float[Tensor, "n e"], grad: Float[Tensor, "n e"]) -> 
 
 
 def outer(
-    a: Float[Tensor, "n o"], b: Float[Tensor, "n i"], total: Float[Tensor, "o i"] | None = None
+    a: Float[Tensor, "n o"],
+    b: Float[Tensor, "n i"],
+    total: Float[Tensor, "o i"] | None = None,
+    sums: Float[Tensor, "o"] | None = None,
 ) -> Float[Tensor, "o i"]:
     """Compute a.T @ b.
 
@@ -132,10 +135,11 @@ def outer(
         a: rows.
         b: rows.
         total: contiguous; what the result is added to, in place.
+        sums: contiguous; what is to be a.sum(0), or with `total` to be added to.
     """
     a, b = a.contiguous(), b.contiguous()
     out = a.new_empty(a.shape[1], b.shape[1]) if total is None else total
-    _call("pctx_outer", a, a.shape[1], b, b.shape[1], len(a), int(total is not None), out)
+    _call("pctx_outer", a, a.shape[1], b, b.shape[1], len(a), int(total is not None), out, sums)
     return out
 
 

@@ -107,27 +107,27 @@ class _LeanMLP(torch.autograd.Function):
         wants_feat = ctx.needs_input_grad[0] or norm_weight is not None
         upstream = grads[0].contiguous()
         grad = torch.empty_like(feat) if wants_feat else None
-        of1, of2 = torch.zeros_like(weight1), torch.zeros_like(weight2)
-        of_bias1 = torch.zeros_like(bias1)
+        first, second = (
+            (torch.zeros_like(weight), weight.new_zeros(len(weight)))
+            for weight in (weight1, weight2)
+        )
         for rows in _parts(feat, weight1):
             x, above = norm.of(feat[rows]), upstream[rows]
             hidden = backend.linear(x, weight1, bias1)
             back = backend.product(above, weight2.t())
             if ctx.gelu and backend.compiled_gains(back.numel() * len(weight2), hidden, back):
                 gelu_backward_(hidden, back)
-                backend.outer_product(above, hidden, of2)
             elif ctx.gelu:
-                backend.outer_product(above, F.gelu(hidden), of2)
                 back = torch.ops.aten.gelu_backward(back, hidden)
+                hidden = F.gelu(hidden)
             else:
-                backend.outer_product(above, hidden.relu_(), of2)
+                hidden.relu_()
                 back = back.masked_fill_(hidden == 0, 0)
-            backend.outer_product(back, x, of1)
-            of_bias1 += back.sum(0)
+            backend.weight_gradients(above, hidden, *second)
+            backend.weight_gradients(back, x, *first)
             if grad is not None:
                 grad[rows] = norm.back(backend.product(back, weight1.t()), feat[rows])
-        of_norm = norm.grad_weight, norm.grad_bias
-        return grad, *of_norm, of1, of_bias1, of2, upstream.sum(0), None, None
+        return grad, norm.grad_weight, norm.grad_bias, *first, *second, None, None
 
 
 class NormPart:
@@ -137,6 +137,7 @@ class NormPart:
         self.weight, self.bias, self.eps = weight, bias, eps
         self.grad_weight: Tensor | None = None
         self.grad_bias: Tensor | None = None
+        self._moments: tuple[Tensor, Tensor] | None = None
 
     def folded(self) -> Norm | None:
         """Return what the kernel takes."""
@@ -148,18 +149,18 @@ class NormPart:
         """Normalise rows."""
         if self.weight is None:
             return feat
-        return F.layer_norm(feat, self.weight.shape, self.weight, self.bias, self.eps)
+        layout = self.weight.shape, self.weight, self.bias
+        rows, *self._moments = torch.native_layer_norm(feat, *layout, self.eps)
+        return rows
 
     def back(
         self, grad: Float[Tensor, "n i"], feat: Float[Tensor, "n i"]
     ) -> Float[Tensor, "n i"]:
-        """Take the gradient of normalised rows to that of the rows, and add those of the weights."""
+        """Take the gradient of the rows normalised last to that of what they were before."""
         if self.weight is None:
             return grad
-        layout = self.weight.shape, self.weight, self.bias
-        _, mean, scale = torch.native_layer_norm(feat, *layout, self.eps)
         rows, of_weight, of_bias = torch.ops.aten.native_layer_norm_backward(
-            grad, feat, self.weight.shape, mean, scale, self.weight, self.bias, [True] * 3
+            grad, feat, self.weight.shape, *self._moments, self.weight, self.bias, [True] * 3
         )
         first = self.grad_weight is None
         self.grad_weight = of_weight if first else self.grad_weight.add_(of_weight)

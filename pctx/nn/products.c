@@ -247,7 +247,7 @@ typedef struct {
   const float *a, *b;
   const int64_t *of_a, *of_b;
   int64_t first, count, depth, N, K;
-  float *strips, *panels, *out;
+  float *strips, *panels, *out, *sums; /* sums of a, or NULL */
   int64_t add, pack_task, tile_task;
 } Outer;
 
@@ -303,11 +303,23 @@ static void outer_tile(const Outer *o, int64_t n, int64_t k) {
     for (int64_t c = 0; c < columns; c++) to[c] = part[r][c] + (o->add ? to[c] : 0);
 }
 
+static void sum_strip(const Outer *o, int64_t n) {
+  const float *strip = o->strips + n * o->depth;
+  float sum[ROWS] = {0};
+  for (int64_t i = 0; i < o->count; i++)
+    for (int r = 0; r < ROWS; r++) sum[r] += strip[i * ROWS + r];
+  for (int64_t r = 0; r < least(ROWS, o->N - n); r++)
+    o->sums[n + r] = sum[r] + (o->add ? o->sums[n + r] : 0);
+}
+
 static void outer_tiles(void *data) {
   Outer *o = data;
   int64_t task, strips = (o->N + ROWS - 1) / ROWS, tasks = whole(o->K, PANEL) / PANEL * strips;
-  while ((task = take(&o->tile_task)) < tasks)
-    outer_tile(o, task % strips * ROWS, task / strips * PANEL);
+  while ((task = take(&o->tile_task)) < tasks) {
+    int64_t n = task % strips * ROWS, k = task / strips * PANEL;
+    if (o->sums && !k) sum_strip(o, n);
+    outer_tile(o, n, k);
+  }
 }
 
 static void outer(Outer *o, int64_t count, int64_t threads) {
@@ -321,20 +333,25 @@ static void outer(Outer *o, int64_t count, int64_t threads) {
 }
 
 static int outer_room(Outer *o) {
-  int64_t depth = SPLIT / (o->N + o->K), strips;
-  o->depth = depth < 256 ? 256 : least(depth, 1024);
+  int64_t depth = SPLIT / (o->N + o->K) / 8 * 8, strips;
+  depth = depth < 248 ? 248 : least(depth, 1000);
+  o->depth = depth % 64 ? depth : depth - 8; /* strips would share lines of the cache */
   strips = whole(o->N, ROWS) * o->depth;
   o->strips = room_for(strips + whole(o->K, PANEL) * o->depth);
   o->panels = o->strips + strips;
   return o->strips != NULL;
 }
 
-/* out = or, with `add`, += a.T @ b; 0 if there is no memory. */
+/* out = or, with `add`, += a.T @ b, and likewise sums = a's over its rows, unless it is NULL;
+   0 if there is no memory. */
 int pctx_outer(int64_t threads, const float *a, int64_t N, const float *b, int64_t K, int64_t count,
-               int64_t add, float *out) {
-  Outer o = {.a = a, .b = b, .N = N, .K = K, .add = add, .out = out};
+               int64_t add, float *out, float *sums) {
+  Outer o = {.a = a, .b = b, .N = N, .K = K, .add = add, .out = out, .sums = sums};
   if (!outer_room(&o)) return 0;
-  if (!count && !add) memset(out, 0, sizeof(float) * N * K);
+  if (!count && !add) {
+    memset(out, 0, sizeof(float) * N * K);
+    if (sums) memset(sums, 0, sizeof(float) * N);
+  }
   outer(&o, count, threads);
   free(o.strips);
   return 1;
