@@ -279,8 +279,9 @@ class DecoderStage(nn.Module):
         self, feat: Float[Tensor, "m i"], skip: Float[Tensor, "n s"], level: Level
     ) -> Float[Tensor, "n c"]:
         """Join and run the blocks."""
-        joined = self.join.both(feat, skip, level)
-        feat = joined.feat
-        for i, block in enumerate(self.blocks):
-            feat = block(feat, level, joined.skip if self.published and i == 0 else None)
+        feat, branch = self.join.both(feat, skip, level)
+        encoded = branch if self.published else None
+        del branch
+        for block in self.blocks:
+            feat, encoded = block(feat, level, encoded), None
         return feat

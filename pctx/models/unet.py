@@ -76,10 +76,8 @@ class UNet(nn.Module):
         if self.bottom is not None:
             feat = self.bottom(feat, *places[-1])
         if self.decoder:
-            for stage, skip, place in zip(
-                reversed(self.decoder), reversed(skips), reversed(places[:-1]), strict=True
-            ):
-                feat = stage(feat, skip, *place)
+            for stage, place in zip(reversed(self.decoder), reversed(places[:-1]), strict=True):
+                feat = stage(feat, skips.pop(), *place)
         return feat
 
 

@@ -130,6 +130,52 @@ class _LeanMLP(torch.autograd.Function):
         return grad, norm.grad_weight, norm.grad_bias, *first, *second, None, None
 
 
+def linear_norm(
+    feat: Float[Tensor, "n i"],
+    weight: Float[Tensor, "o i"],
+    bias: Float[Tensor, "o"] | None,
+    norm: Norm,
+) -> Float[Tensor, "n o"]:
+    """Compute norm(feat @ weight.T + bias), whose inside is not kept, differentiable once.
+
+    Args:
+        feat: rows.
+        weight: of the linear layer.
+        bias: of the linear layer.
+        norm: a layer norm of what comes out.
+    """
+    rows: Tensor = _LinearNorm.apply(feat, weight, bias, *norm)
+    return rows
+
+
+class _LinearNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        feat: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        norm_weight: Tensor,
+        norm_bias: Tensor,
+        eps: float,
+    ) -> Tensor:
+        ctx.save_for_backward(feat, weight, bias, norm_weight, norm_bias)
+        ctx.eps = eps
+        return NormPart(norm_weight, norm_bias, eps).of(backend.linear(feat, weight, bias))
+
+    @staticmethod
+    @first_only
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        feat, weight, bias, *of_norm = ctx.saved_tensors
+        norm, inside = NormPart(*of_norm, ctx.eps), backend.linear(feat, weight, bias)
+        norm.of(inside)
+        grad = norm.back(grads[0].contiguous(), inside)
+        of_weight, of_bias = backend.weight_gradients(grad, feat)
+        of_feat = backend.product(grad, weight.t())
+        of_bias = None if bias is None else of_bias
+        return of_feat, of_weight, of_bias, norm.grad_weight, norm.grad_bias, None
+
+
 class NormPart:
     """A layer norm, or none, of some rows at a time, and the gradients of its weights so far."""
 

@@ -17,7 +17,7 @@ from pctx.geometry.packed import batch_from_offsets
 from pctx.nn import backend
 from pctx.nn.batch_norm import normalize
 from pctx.nn.compiled_products import Norm, multiply
-from pctx.nn.lean_mlp import lean_mlp, lean_suits
+from pctx.nn.lean_mlp import lean_mlp, lean_suits, linear_norm
 
 BATCH_NORM_EPS = 1e-3
 BATCH_NORM_MOMENTUM = 0.01
@@ -123,6 +123,29 @@ class MLP(nn.Module):
             return lean_mlp(feat, fc1.weight, fc1.bias, fc2.weight, fc2.bias, gelu, folded)
         hidden = self.fc1(feat)
         return self.fc2(F.gelu(hidden) if self.activation == "gelu" else hidden.relu())
+
+
+def normed_linear(
+    layer: nn.Module, norm: nn.Module, feat: Float[Tensor, "n i"]
+) -> Float[Tensor, "n o"]:
+    """Compute norm(layer(feat)); of many rows, what is between them is computed anew.
+
+    Args:
+        layer: a linear one, or what an adapter put in its place.
+        norm: after it.
+        feat: rows.
+    """
+    folded = norm_parts(norm)
+    if (
+        type(layer) is Linear
+        and folded is not None
+        and torch.is_grad_enabled()
+        and lean_suits(feat, layer.out_features)
+        and backend.compiled_gains(len(feat) * layer.weight.numel(), feat, layer.weight)
+    ):
+        return linear_norm(feat, layer.weight, layer.bias, folded)
+    rows: Tensor = norm(layer(feat))
+    return rows
 
 
 class GroupedLinear(nn.Module):

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from pctx.geometry.kernel_map import KernelMap
-from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, Linear
+from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, Linear, normed_linear
 from pctx.nn.sparse_conv import SubmanifoldConv3d
 
 TABLE_STD = 0.02
@@ -151,7 +151,7 @@ class ConditionalEncoding(nn.Module):
 
     def forward(self, feat: Float[Tensor, "n c"], kernel_map: KernelMap) -> Float[Tensor, "n c"]:
         """Encode each voxel by the features around it."""
-        return self.norm(self.linear(self.conv(feat, kernel_map)))
+        return normed_linear(self.linear, self.norm, self.conv(feat, kernel_map))
 
 
 class DepthwiseConditionalEncoding(nn.Module):
