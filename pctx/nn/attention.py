@@ -154,16 +154,12 @@ class WindowAttention(nn.Module):
         assert out is not None  # windows that suit are some
         return out
 
-    def _project_and_hear(
-        self, feat: Tensor, windows: Windows, norm: nn.Module | None
-    ) -> Tensor:
+    def _project_and_hear(self, feat: Tensor, windows: Windows, norm: nn.Module | None) -> Tensor:
         qkv, folded = self.qkv, norm_parts(norm)
         sizes = len(feat) * qkv.weight.numel() if type(qkv) is Linear else 0
         if sizes and compiled_gains(sizes, feat, qkv.weight):
             feat = feat if norm is None or folded is not None else norm(feat)
-            return projected_attention(
-                feat, qkv.weight, qkv.bias, windows, self.num_heads, folded
-            )
+            return projected_attention(feat, qkv.weight, qkv.bias, windows, self.num_heads, folded)
         return self._hear(qkv(feat if norm is None else norm(feat)), windows)
 
     def _hear(self, qkv: Tensor, windows: Windows) -> Tensor:

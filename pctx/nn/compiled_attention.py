@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from pctx.geometry.compiled import kernel
 from pctx.geometry.windows import Windows
 from pctx.nn import backend
-from pctx.nn.compiled_products import Norm
+from pctx.nn.compiled_products import Norm, multiply
 from pctx.nn.derivative import first_only
 from pctx.nn.fused_attention import fused_attention
 from pctx.nn.lean_mlp import NormPart
@@ -152,7 +152,11 @@ class _CompiledAttention(torch.autograd.Function):
     @staticmethod
     @first_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return _attend_backward(*ctx.saved_tensors, grads[0], ctx.windows, ctx.num_heads), None, None
+        return (
+            _attend_backward(*ctx.saved_tensors, grads[0], ctx.windows, ctx.num_heads),
+            None,
+            None,
+        )
 
 
 class _ProjectedAttention(torch.autograd.Function):
@@ -170,8 +174,8 @@ class _ProjectedAttention(torch.autograd.Function):
         num_heads: int,
         eps: float,
     ) -> Tensor:
-        norm = NormPart(norm_weight, norm_bias, eps)
-        qkv = backend.linear(norm.of(feat), weight, bias)
+        norm = NormPart(norm_weight, norm_bias, eps).folded()
+        qkv = multiply(feat, weight, bias, norm=norm)
         out, normal = _attend(qkv, windows, num_heads, any(ctx.needs_input_grad))
         ctx.save_for_backward(feat, norm_weight, norm_bias, weight, bias, out, normal)
         ctx.windows, ctx.num_heads, ctx.eps = windows, num_heads, eps

@@ -80,7 +80,19 @@ def multiply(
     rows = len(x) if source is None else len(source)
     out = x.new_empty(rows, len(weight)) if out is None else out
     matrix = (weight, len(weight), *weight.stride(), bias)
-    _call("pctx_multiply", x, len(x), source, rows, x.shape[1], *matrix, out, len(out), target, *(norm or (None, None, 0.0)))
+    _call(
+        "pctx_multiply",
+        x,
+        len(x),
+        source,
+        rows,
+        x.shape[1],
+        *matrix,
+        out,
+        len(out),
+        target,
+        *(norm or (None, None, 0.0)),
+    )
     return out
 
 

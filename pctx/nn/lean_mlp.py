@@ -199,9 +199,7 @@ class NormPart:
         rows, *self._moments = torch.native_layer_norm(feat, *layout, self.eps)
         return rows
 
-    def back(
-        self, grad: Float[Tensor, "n i"], feat: Float[Tensor, "n i"]
-    ) -> Float[Tensor, "n i"]:
+    def back(self, grad: Float[Tensor, "n i"], feat: Float[Tensor, "n i"]) -> Float[Tensor, "n i"]:
         """Take the gradient of the rows normalised last to that of what they were before."""
         if self.weight is None:
             return grad
