@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pctx.geometry.hierarchy import Hierarchy
 from pctx.geometry.points import PointBatch
 from pctx.models.unet import UNet
-from pctx.nn.mlp import Linear
+from pctx.nn.linear import Linear
 
 
 class Backbone(nn.Module, ABC):

@@ -31,7 +31,8 @@ from pctx.models.backbone import Backbone
 from pctx.models.recipe import Alternate, Attention, Position, Recipe, Window
 from pctx.models.unet import DecoderStage, Stage, UNet, rising
 from pctx.nn.block import TransformerBlock
-from pctx.nn.mlp import BATCH_NORM_MOMENTUM, BatchNorm, Linear
+from pctx.nn.linear import Linear
+from pctx.nn.mlp import BATCH_NORM_MOMENTUM, BatchNorm
 from pctx.nn.position import ConditionalEncoding
 from pctx.nn.resample import PoolDown, UnpoolJoin
 from pctx.nn.sparse_conv import SubmanifoldConv3d

@@ -8,7 +8,8 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pctx.nn.mlp import Linear, LinearNormReLU
+from pctx.nn.linear import Linear
+from pctx.nn.mlp import LinearNormReLU
 
 
 class HiddenHead(nn.Module):

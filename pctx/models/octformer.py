@@ -27,7 +27,8 @@ from pctx.models.head import HiddenHead
 from pctx.models.unet import Stage, rising
 from pctx.nn.attention import WindowAttention
 from pctx.nn.block import TransformerBlock
-from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, Linear
+from pctx.nn.linear import Linear
+from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm
 from pctx.nn.position import DepthwiseConditionalEncoding
 from pctx.nn.relative import RelativePositionBias
 from pctx.nn.resample import unpool

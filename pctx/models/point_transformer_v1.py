@@ -27,7 +27,8 @@ from pctx.models.backbone import Backbone
 from pctx.models.head import HiddenHead
 from pctx.models.unet import DecoderStage, Stage, UNet
 from pctx.nn import backend
-from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, Linear, LinearNormReLU
+from pctx.nn.linear import Linear
+from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, LinearNormReLU
 from pctx.nn.resample import interpolate
 from pctx.nn.vector_attention import VectorAttention
 

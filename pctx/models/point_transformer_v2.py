@@ -27,7 +27,8 @@ from pctx.models.arguments import count_levels, per_level, require_entries, requ
 from pctx.models.backbone import Backbone
 from pctx.models.head import HiddenHead
 from pctx.models.unet import DecoderStage, Stage, UNet, rising
-from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, DropPath, Linear, LinearNormReLU
+from pctx.nn.linear import Linear
+from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, DropPath, LinearNormReLU
 from pctx.nn.resample import interpolate, pool_max, unpool
 from pctx.nn.vector_attention import GroupedVectorAttention
 

@@ -28,7 +28,8 @@ from pctx.models.backbone import Backbone
 from pctx.models.unet import rising
 from pctx.nn.attention import WindowAttention
 from pctx.nn.block import TransformerBlock
-from pctx.nn.mlp import MLP, NORM_MOMENTUM, BatchNorm, Linear, LinearNorm
+from pctx.nn.linear import Linear
+from pctx.nn.mlp import MLP, NORM_MOMENTUM, BatchNorm, LinearNorm
 from pctx.nn.position import CoordinateMLP, SinusoidalEncoding
 from pctx.nn.resample import interpolate, pool_max
 from pctx.nn.sparse_conv import SubmanifoldConv3d

@@ -33,7 +33,8 @@ from pctx.models.unet import Stage, UNet, rising
 from pctx.nn.block import TransformerBlock
 from pctx.nn.contextual import ContextualEncoding
 from pctx.nn.contextual_attention import ContextualWindowAttention
-from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, Linear
+from pctx.nn.linear import Linear
+from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm
 from pctx.nn.parted_attention import PartedAttention
 from pctx.nn.resample import interpolate
 from pctx.nn.sparse_conv import SubmanifoldConv3d

@@ -21,7 +21,8 @@ from pctx.nn.compiled_attention import (
     window_parts,
 )
 from pctx.nn.dot_product import attention_weights, dot_product_attention
-from pctx.nn.mlp import Linear, norm_parts, place_linear, widen
+from pctx.nn.linear import Linear, norm_parts, place_linear
+from pctx.nn.mlp import widen
 
 
 class MultiHeadAttention(nn.Module):

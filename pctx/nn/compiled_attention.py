@@ -25,7 +25,7 @@ from pctx.nn import backend
 from pctx.nn.compiled_products import Norm, multiply
 from pctx.nn.derivative import first_only
 from pctx.nn.fused_attention import fused_attention
-from pctx.nn.lean_mlp import NormPart
+from pctx.nn.lean_norm import NormPart
 
 HEAD_WIDTHS = (16, 32, 64)
 """Channels a head that the kernel knows."""
@@ -152,11 +152,9 @@ class _CompiledAttention(torch.autograd.Function):
     @staticmethod
     @first_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return (
-            _attend_backward(*ctx.saved_tensors, grads[0], ctx.windows, ctx.num_heads),
-            None,
-            None,
-        )
+        qkv, out, normal = ctx.saved_tensors
+        grad = _attend_backward(qkv, out, normal, grads[0], ctx.windows, ctx.num_heads)
+        return grad, None, None
 
 
 class _ProjectedAttention(torch.autograd.Function):
@@ -190,11 +188,10 @@ class _ProjectedAttention(torch.autograd.Function):
         qkv = backend.linear(rows, weight, bias)
         grad = _attend_backward(qkv, out, normal, grads[0], ctx.windows, ctx.num_heads)
         del qkv
-        of_weight, of_bias = backend.weight_gradients(grad, rows)
-        del rows
+        of_weight, sums = backend.weight_gradients(grad, rows)
         of_feat = norm.back(backend.product(grad, weight.t()), feat)
-        of_norm = norm.grad_weight, norm.grad_bias
-        return of_feat, *of_norm, of_weight, None if bias is None else of_bias, None, None, None
+        of_bias = sums if ctx.needs_input_grad[4] else None
+        return of_feat, *norm.grads, of_weight, of_bias, None, None, None
 
 
 def _attend(

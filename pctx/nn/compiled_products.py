@@ -1,4 +1,4 @@
-"""Products with a matrix by a small compiled kernel, `products.c`, for convolutions and linear layers.
+"""Products with a matrix by a small compiled kernel, `products.c`: linear layers, convolutions.
 
 A sparse convolution takes and adds its rows in the same pass. Each number is one sum in one order,
 so that no byte depends on the threads or on the other rows. Who calls asks `products_suit` first.

@@ -21,6 +21,7 @@ from pctx.nn.compiled_products import (
     products_suit,
 )
 from pctx.nn.derivative import first_only
+from pctx.nn.lean_norm import NormPart
 
 HIDDEN_AT_ONCE = 2**20
 """Hidden numbers at a time: 4 MB, about what is near a core."""
@@ -127,89 +128,7 @@ class _LeanMLP(torch.autograd.Function):
             backend.weight_gradients(back, x, *first)
             if grad is not None:
                 grad[rows] = norm.back(backend.product(back, weight1.t()), feat[rows])
-        return grad, norm.grad_weight, norm.grad_bias, *first, *second, None, None
-
-
-def linear_norm(
-    feat: Float[Tensor, "n i"],
-    weight: Float[Tensor, "o i"],
-    bias: Float[Tensor, "o"] | None,
-    norm: Norm,
-) -> Float[Tensor, "n o"]:
-    """Compute norm(feat @ weight.T + bias), whose inside is not kept, differentiable once.
-
-    Args:
-        feat: rows.
-        weight: of the linear layer.
-        bias: of the linear layer.
-        norm: a layer norm of what comes out.
-    """
-    rows: Tensor = _LinearNorm.apply(feat, weight, bias, *norm)
-    return rows
-
-
-class _LinearNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        feat: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        norm_weight: Tensor,
-        norm_bias: Tensor,
-        eps: float,
-    ) -> Tensor:
-        ctx.save_for_backward(feat, weight, bias, norm_weight, norm_bias)
-        ctx.eps = eps
-        return NormPart(norm_weight, norm_bias, eps).of(backend.linear(feat, weight, bias))
-
-    @staticmethod
-    @first_only
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        feat, weight, bias, *of_norm = ctx.saved_tensors
-        norm, inside = NormPart(*of_norm, ctx.eps), backend.linear(feat, weight, bias)
-        norm.of(inside)
-        grad = norm.back(grads[0].contiguous(), inside)
-        of_weight, of_bias = backend.weight_gradients(grad, feat)
-        of_feat = backend.product(grad, weight.t())
-        of_bias = None if bias is None else of_bias
-        return of_feat, of_weight, of_bias, norm.grad_weight, norm.grad_bias, None
-
-
-class NormPart:
-    """A layer norm, or none, of some rows at a time, and the gradients of its weights so far."""
-
-    def __init__(self, weight: Tensor | None, bias: Tensor | None, eps: float):
-        self.weight, self.bias, self.eps = weight, bias, eps
-        self.grad_weight: Tensor | None = None
-        self.grad_bias: Tensor | None = None
-        self._moments: tuple[Tensor, Tensor] | None = None
-
-    def folded(self) -> Norm | None:
-        """Return what the kernel takes."""
-        if self.weight is None or self.bias is None:
-            return None
-        return Norm(self.weight, self.bias, self.eps)
-
-    def of(self, feat: Float[Tensor, "n i"]) -> Float[Tensor, "n i"]:
-        """Normalise rows."""
-        if self.weight is None:
-            return feat
-        layout = self.weight.shape, self.weight, self.bias
-        rows, *self._moments = torch.native_layer_norm(feat, *layout, self.eps)
-        return rows
-
-    def back(self, grad: Float[Tensor, "n i"], feat: Float[Tensor, "n i"]) -> Float[Tensor, "n i"]:
-        """Take the gradient of the rows normalised last to that of what they were before."""
-        if self.weight is None:
-            return grad
-        rows, of_weight, of_bias = torch.ops.aten.native_layer_norm_backward(
-            grad, feat, self.weight.shape, *self._moments, self.weight, self.bias, [True] * 3
-        )
-        first = self.grad_weight is None
-        self.grad_weight = of_weight if first else self.grad_weight.add_(of_weight)
-        self.grad_bias = of_bias if first else self.grad_bias.add_(of_bias)
-        return rows
+        return grad, *norm.grads, *first, *second, None, None
 
 
 def _parts(feat: Tensor, weight1: Tensor) -> list[slice]:

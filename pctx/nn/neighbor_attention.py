@@ -12,7 +12,8 @@ from pctx.geometry.neighbors import Neighborhood
 from pctx.nn.attention import require_heads
 from pctx.nn.backend import AttentionBackend
 from pctx.nn.dot_product import attention_weights, dot_product_attention
-from pctx.nn.mlp import Linear, widen
+from pctx.nn.linear import Linear
+from pctx.nn.mlp import widen
 
 
 class NeighborAttention(nn.Module):

@@ -19,7 +19,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from pctx.geometry.kernel_map import KernelMap
-from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, Linear, normed_linear
+from pctx.nn.linear import Linear, normed_linear
+from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm
 from pctx.nn.sparse_conv import SubmanifoldConv3d
 
 TABLE_STD = 0.02

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from pctx.geometry.hierarchy import Level
 from pctx.geometry.neighbors import Neighborhood, interpolation_weights
 from pctx.geometry.pooling import Pooling
-from pctx.nn.mlp import BATCH_NORM_MOMENTUM, BatchNorm, Linear, LinearNorm
+from pctx.nn.linear import Linear
+from pctx.nn.mlp import BATCH_NORM_MOMENTUM, BatchNorm, LinearNorm
 from pctx.nn.segment import segment_reduce
 
 

@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, GroupedLinear, Linear, widen
+from pctx.nn.linear import Linear
+from pctx.nn.mlp import NORM_EPS, NORM_MOMENTUM, BatchNorm, GroupedLinear, widen
 from pctx.nn.pairs import Heard, PairAttention, Pairs, Steps
 from pctx.nn.position import CoordinateMLP
 

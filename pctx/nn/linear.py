@@ -1,0 +1,86 @@
+"""The linear layer of all models, and what is done in one pass with the rows around it.
+
+n, m, p rows, i input, o output channels.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from pctx.nn import backend
+from pctx.nn.compiled_products import Norm, multiply
+from pctx.nn.lean_mlp import lean_suits
+from pctx.nn.lean_norm import linear_norm
+
+
+class Linear(nn.Linear):
+    """nn.Linear whose product runs on the engine that `backend` chooses."""
+
+    def forward(self, input: Float[Tensor, "*n i"]) -> Float[Tensor, "*n o"]:
+        """Map each row."""
+        return backend.linear(input, self.weight, self.bias)
+
+
+def place_linear(
+    layer: nn.Module,
+    feat: Float[Tensor, "n i"],
+    source: Int[Tensor, "p"] | None,
+    out: Float[Tensor, "m o"] | None = None,
+    target: Int[Tensor, "p"] | None = None,
+    norm: nn.Module | None = None,
+) -> Float[Tensor, "m o"]:
+    """Compute out[target] = layer(norm(feat[source])), where no gradient is recorded.
+
+    Args:
+        layer: a linear one, or what an adapter put in its place.
+        feat: rows.
+        source: the rows taken; None for all.
+        out: where the result goes; None for a tensor of p rows.
+        target: the rows of `out` that are written, distinct.
+        norm: what the rows go through first.
+    """
+    count = len(feat) if source is None else len(source)
+    if type(layer) is Linear and backend.compiled_gains(
+        count * layer.weight.numel(), feat, layer.weight
+    ):
+        places = {"source": source, "out": out, "target": target}
+        folded = norm_parts(norm)
+        if norm is None or folded is not None:
+            return multiply(feat, layer.weight, layer.bias, **places, norm=folded)
+    taken = feat if source is None else feat.index_select(0, source)
+    rows: Tensor = layer(taken if norm is None else norm(taken))
+    return rows if out is None or target is None else out.index_copy_(0, target, rows)
+
+
+def normed_linear(
+    layer: nn.Module, norm: nn.Module, feat: Float[Tensor, "n i"]
+) -> Float[Tensor, "n o"]:
+    """Compute norm(layer(feat)); of many rows, what is between them is computed anew.
+
+    Args:
+        layer: a linear one, or what an adapter put in its place.
+        norm: after it.
+        feat: rows.
+    """
+    folded = norm_parts(norm)
+    if (
+        type(layer) is Linear
+        and folded is not None
+        and torch.is_grad_enabled()
+        and lean_suits(feat, layer.out_features)
+        and backend.compiled_gains(len(feat) * layer.weight.numel(), feat, layer.weight)
+    ):
+        return linear_norm(feat, layer.weight, layer.bias, folded)
+    rows: Tensor = norm(layer(feat))
+    return rows
+
+
+def norm_parts(norm: nn.Module | None) -> Norm | None:
+    """Return what a layer norm is made of, where it is one that nothing else looks at."""
+    if type(norm) is not nn.LayerNorm or norm._forward_hooks or norm._forward_pre_hooks:
+        return None
+    if norm.bias is None or len(norm.normalized_shape) != 1 or norm.weight.dtype != torch.float32:
+        return None
+    return Norm(norm.weight, norm.bias, norm.eps)
