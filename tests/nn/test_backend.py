@@ -3,15 +3,33 @@ import torch
 import torch.nn.functional as F
 
 from pctx.nn import backend
+from pctx.nn.compiled_products import compiled_agrees
 
 # Sums of a few hundred products, in another order.
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 @pytest.fixture
-def one_dnn():
+def no_kernel(monkeypatch):
+    monkeypatch.setattr(backend, "products_gain", lambda: False)
+
+
+@pytest.fixture
+def one_dnn(no_kernel):
     if "oneDNN" not in backend.engines()["matrix products"]:
         pytest.skip("oneDNN is not in this build of torch")
+
+
+@pytest.fixture(params=["one_dnn", "compiled"])
+def engine(request, monkeypatch):
+    if request.param == "one_dnn":
+        request.getfixturevalue("one_dnn")
+        monkeypatch.setattr(backend, "ONEDNN_FROM", 1_000_000)
+    elif not compiled_agrees():
+        pytest.skip("there is no C compiler, or no cache")
+    else:
+        monkeypatch.setattr(backend, "products_gain", lambda: True)
+        monkeypatch.setattr(backend, "COMPILED_FROM", 0)
 
 
 @pytest.fixture
@@ -24,8 +42,8 @@ def threads():
 @pytest.mark.parametrize("shape", [(9000, 16), (3, 3000, 16), (5, 16), (0, 16)])
 @pytest.mark.parametrize("out", [32, 19])
 @pytest.mark.parametrize("biased", [True, False])
-def test_linear_equals_the_public_one_in_value_and_gradients(monkeypatch, shape, out, biased):
-    monkeypatch.setattr(backend, "ONEDNN_FROM", 1_000_000)
+@pytest.mark.usefixtures("engine")
+def test_linear_equals_the_public_one_in_value_and_gradients(shape, out, biased):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(shape, generator=generator, requires_grad=True)
     weight = torch.randn(out, 16, generator=generator, requires_grad=True)
@@ -59,15 +77,15 @@ def test_a_broken_onednn_is_not_used(monkeypatch):
         raise AttributeError("no such operator")
 
     for impostor in (wrong, absent):
-        monkeypatch.setattr(backend, "_onednn_linear", impostor)
-        backend._onednn_agrees.cache_clear()
-        assert backend.product_engine(torch.randn(5000, 64), torch.randn(65, 64)) == "torch"
-    monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(backend, "_onednn_linear", impostor)
+            backend._onednn_agrees.cache_clear()
+            assert backend.product_engine(torch.randn(5000, 64), torch.randn(65, 64)) == "torch"
     backend._onednn_agrees.cache_clear()
     assert backend.product_engine(torch.randn(5000, 64), torch.randn(65, 64)) == "onednn"
 
 
-@pytest.mark.usefixtures("one_dnn")
+@pytest.mark.usefixtures("engine")
 def test_a_strided_weight_is_repacked():
     stack = torch.randn(65, 27, 64)
     x = torch.randn(5000, 64)
@@ -76,7 +94,7 @@ def test_a_strided_weight_is_repacked():
     )
 
 
-@pytest.mark.usefixtures("one_dnn")
+@pytest.mark.usefixtures("engine")
 def test_bytes_do_not_depend_on_the_number_of_threads(threads):
     generator = torch.Generator().manual_seed(0)
     for n, i, o in [
@@ -96,7 +114,7 @@ def test_bytes_do_not_depend_on_the_number_of_threads(threads):
         assert torch.equal(rows[0], rows[1]) and torch.equal(rows[0], rows[2]), (n, i, o)
 
 
-@pytest.mark.usefixtures("one_dnn")
+@pytest.mark.usefixtures("engine")
 def test_linear_has_second_derivatives():
     x = torch.randn(9000, 16, requires_grad=True)
     weight = torch.randn(33, 16, requires_grad=True)

@@ -5,9 +5,10 @@ import torch
 
 from pctx.geometry.compiled import kernel
 from pctx.geometry.windows import serial_windows
-from pctx.nn import attention, compiled_attention
+from pctx.nn import attention, backend, compiled_attention
 from pctx.nn.attention import WindowAttention
 from pctx.nn.compiled_attention import compiled_agrees, compiled_suits
+from pctx.nn.compiled_products import compiled_agrees as products_agree
 
 # Sums of a few hundred products, in another order.
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -60,13 +61,14 @@ def windows_of(name):
     return serial_windows(order, offsets, size, **options)
 
 
-def results(module, windows, width):
+def results(module, windows, width, norm=None, spread=1.0):
     generator = torch.Generator().manual_seed(2)
-    shape = (len(windows.slot), width)
-    feat = torch.randn(shape, generator=generator).requires_grad_()
-    upstream = torch.randn(shape, generator=generator)
-    out = module(feat, windows)
-    return out, *torch.autograd.grad(out, [feat, *module.parameters()], upstream)
+    shape, dtype = (len(windows.slot), width), module.proj.weight.dtype
+    feat = (spread * torch.randn(shape, generator=generator)).to(dtype).requires_grad_()
+    upstream = torch.randn(shape, generator=generator).to(dtype)
+    out = module(feat, windows, norm=norm)
+    weights = [*module.parameters(), *(norm.parameters() if norm is not None else ())]
+    return out, *torch.autograd.grad(out, [feat, *weights], upstream)
 
 
 @pytest.mark.usefixtures("compiled")
@@ -83,14 +85,81 @@ def test_values_and_gradients_are_those_of_torch(name, head):
         torch.testing.assert_close(found, expected, **CLOSE)
 
 
+@pytest.fixture
+def projected(compiled, monkeypatch):
+    if not products_agree():
+        pytest.skip("the products' kernel is not built")
+    monkeypatch.setattr(backend, "products_gain", lambda: True)
+    monkeypatch.setattr(backend, "COMPILED_FROM", 0)
+
+
 @pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("head", [16, 32, 64])
+@pytest.mark.parametrize("spread", [0.01, 4.0, 40.0])
+def test_scores_of_any_size_are_weighed_as_in_double_precision(head, spread):
+    torch.manual_seed(0)
+    ours, plain = (WindowAttention(2 * head, 2, backend=each) for each in ("auto", "plain"))
+    plain.load_state_dict(ours.state_dict())
+    windows = windows_of("borrowing")
+    found = results(ours, windows, 2 * head, spread=spread)
+    expected = results(plain.double(), windows, 2 * head, spread=spread)
+    for one, other in zip(found, expected, strict=True):
+        missed = (one - other).abs().max() / other.abs().max()
+        assert missed < 1e-5 * max(1, spread**2 / 10), (missed, one.shape)
+
+
+@pytest.mark.usefixtures("projected")
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("normed", [False, True])
+def test_query_key_and_value_computed_anew_give_the_same_gradients(name, normed):
+    torch.manual_seed(0)
+    ours, plain = WindowAttention(64, 4), WindowAttention(64, 4, backend="sdpa")
+    plain.load_state_dict(ours.state_dict())
+    norm = torch.nn.LayerNorm(64) if normed else None
+    if normed:
+        torch.nn.init.normal_(norm.weight)
+        torch.nn.init.normal_(norm.bias)
+    found, expected = (results(each, windows_of(name), 64, norm) for each in (ours, plain))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        feat = torch.randn(len(windows_of(name).slot), 64)
+        torch.testing.assert_close(
+            *(each(feat, windows_of(name), norm=norm) for each in (ours, plain)), **CLOSE
+        )
+
+
+@pytest.mark.usefixtures("projected")
+def test_neither_query_key_and_value_nor_what_a_norm_gives_is_kept():
+    module, feat, kept = WindowAttention(64, 4), torch.randn(210, 64), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t), t)[1], lambda t: t):
+        module(feat, windows_of("borrowing"), norm=torch.nn.LayerNorm(64))
+    wide = [each for each in kept if each.dim() == 2 and len(each) == 210]
+    assert len({each.data_ptr() for each in wide}) == 2  # `feat` and what is heard
+    assert any(each.data_ptr() == feat.data_ptr() for each in wide)
+
+
+@pytest.mark.usefixtures("projected")
+@pytest.mark.parametrize("frozen", ["qkv.weight", "qkv.bias", "norm", "feat", "all but feat"])
+def test_what_is_frozen_gets_no_gradient(frozen):
+    module, norm = WindowAttention(64, 4), torch.nn.LayerNorm(64)
+    feat = torch.randn(210, 64, requires_grad=frozen != "feat")
+    named = {**dict(module.named_parameters()), "norm.weight": norm.weight, "norm.bias": norm.bias}
+    for name, weight in named.items():
+        weight.requires_grad_(not (name.startswith(frozen) or frozen == "all but feat"))
+    module(feat, windows_of("borrowing"), norm=norm).sum().backward()
+    for each in (feat, *named.values()):
+        assert (each.grad is not None) == each.requires_grad
+
+
+@pytest.mark.usefixtures("projected")
 def test_bytes_do_not_depend_on_the_threads(threads):
     torch.manual_seed(0)
-    module, windows = WindowAttention(64, 4), windows_of("borrowing")
+    module, windows, norm = WindowAttention(64, 4), windows_of("borrowing"), torch.nn.LayerNorm(64)
     found = []
     for count in (1, 2, 5):
         threads(count)
-        found.append(results(module, windows, 64))
+        found.append(results(module, windows, 64, norm)[:-2])  # torch's sums of a norm's do
     for alone, two, five in zip(*found, strict=True):
         assert torch.equal(alone, two) and torch.equal(alone, five)
 
