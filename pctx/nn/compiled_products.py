@@ -157,15 +157,15 @@ def outer(
 
 def convolve(
     feat: Float[Tensor, "n i"],
-    taps: Float[Tensor, "t o i"],
+    taps: Float[Tensor, "t o i"] | Float[Tensor, "t i"],
     kernel_map: KernelMap,
     centre: int | None,
 ) -> Float[Tensor, "m o"]:
-    """Sum taps[tap] @ feat[source] over the pairs of each target.
+    """Sum taps[tap] @ feat[source], or taps[tap] * feat[source], over the pairs of each target.
 
     Args:
         feat: a row for each source.
-        taps: with any strides.
+        taps: matrices with any strides, or rows of factors.
         kernel_map: the pairs; the targets of a tap are distinct.
         centre: the tap that pairs each row with itself, if there is one.
 
@@ -173,33 +173,47 @@ def convolve(
         IndexError: an index lies outside.
     """
     feat = feat.contiguous()
-    t, o, i = taps.shape
-    step, across, along = taps.stride()
-    out = feat.new_empty(kernel_map.num_targets, o)
     starts, source, target = _pairs(kernel_map)
-    pairs = (starts, t, -1 if centre is None else centre, source, target)
-    layout = (taps, step, o, across, along)
-    _call("pctx_convolve", feat, len(feat), i, *pairs, *layout, out, len(out))
+    pairs = (starts, len(taps), -1 if centre is None else centre, source, target)
+    out = feat.new_empty(kernel_map.num_targets, taps.shape[1])
+    if taps.dim() == 2:
+        _call("pctx_convolve_each", feat, *feat.shape, *pairs, taps.contiguous(), out, len(out))
+        return out
+    step, across, along = taps.stride()
+    layout = (taps, step, out.shape[1], across, along)
+    _call("pctx_convolve", feat, *feat.shape, *pairs, *layout, out, len(out))
     return out
 
 
-def outer_taps(
+def tap_gradients(
     grad: Float[Tensor, "m o"],
     feat: Float[Tensor, "n i"],
     kernel_map: KernelMap,
     centre: int | None,
-) -> Float[Tensor, "t o i"]:
+    *,
+    depthwise: bool,
+) -> Float[Tensor, "t o i"] | Float[Tensor, "t i"]:
     """Sum the outer products of grad[target] and feat[source] over the pairs of each tap.
+
+    Args:
+        grad: a row for each target.
+        feat: a row for each source.
+        kernel_map: the pairs.
+        centre: the tap that pairs each row with itself, if there is one.
+        depthwise: whether the products are channel by channel.
 
     Raises:
         IndexError: an index lies outside.
     """
     grad, feat = grad.contiguous(), feat.contiguous()
     starts, source, target = _pairs(kernel_map)
-    taps = len(starts) - 1
-    out = grad.new_empty(taps, grad.shape[1], feat.shape[1])
-    pairs = (starts, taps, -1 if centre is None else centre, target, source)
-    _call("pctx_outer_taps", grad, *grad.shape, feat, *feat.shape, *pairs, out)
+    pairs = (starts, len(starts) - 1, -1 if centre is None else centre, target, source)
+    sizes = (len(starts) - 1, grad.shape[1], feat.shape[1])
+    out = grad.new_empty(sizes[:2] if depthwise else sizes)
+    if depthwise:
+        _call("pctx_inner_taps", grad, *grad.shape, feat, len(feat), *pairs, out)
+    else:
+        _call("pctx_outer_taps", grad, *grad.shape, feat, *feat.shape, *pairs, out)
     return out
 
 
@@ -226,11 +240,12 @@ def compiled_agrees() -> bool:
         plain = x @ taps[1].t()
         plain[first[1]] += x[first[0]] @ taps[0].t()
         plain[last[1]] += x[last[0]] @ taps[2].t()
+        gradients = tap_gradients(plain, x, some, 1, depthwise=False)
         found = (
             (multiply(x, weight, bias), x @ weight.t() + bias),
             (outer(plain, x), plain.t() @ x),
             (convolve(x, taps, some, 1), plain),
-            (outer_taps(plain, x, some, 1)[2], plain[last[1]].t() @ x[last[0]]),
+            (gradients[2], plain[last[1]].t() @ x[last[0]]),
         )
     return all(torch.allclose(ours, expected, rtol=1e-4, atol=1e-3) for ours, expected in found)
 

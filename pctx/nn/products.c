@@ -376,6 +376,77 @@ int pctx_outer_taps(int64_t threads, const float *a, int64_t rows_a, int64_t N, 
   return 1;
 }
 
+/* Depthwise convolutions, a factor a channel and tap: pairs as above, of a tap at a time. */
+typedef struct {
+  const float *x, *w;
+  const int64_t *from, *to;
+  int64_t pairs, C;
+  float *out;
+  int64_t task;
+} Each;
+
+static void scale_rows(void *data) {
+  Each *e = data;
+  int64_t task, part = 256;
+  while ((task = take(&e->task)) * part < e->pairs)
+    for (int64_t p = task * part; p < least(e->pairs, (task + 1) * part); p++) {
+      const float *x = e->x + row_at(e->from, p) * e->C;
+      float *to = e->out + row_at(e->to, p) * e->C;
+      for (int64_t c = 0; c < e->C; c++) to[c] += x[c] * e->w[c];
+    }
+}
+
+/* out[to[p]] += x[from[p]] * w[tap], out being new; 0: no memory, -1: an index lies outside. */
+int pctx_convolve_each(int64_t threads, const float *x, int64_t there, int64_t C,
+                       const int64_t *starts, int64_t taps, int64_t centre, const int64_t *from,
+                       const int64_t *to, const float *w, float *out, int64_t targets) {
+  if (!lies_inside(from, starts[taps], there) || !lies_inside(to, starts[taps], targets)) return -1;
+  memset(out, 0, sizeof(float) * targets * C);
+  for (int64_t turn = 0; turn <= taps; turn++) { /* the centre first */
+    int64_t tap = turn ? turn - 1 : centre;
+    if (tap < 0 || (turn && tap == centre)) continue;
+    Each e = {.x = x, .w = w + tap * C, .C = C, .out = out};
+    e.from = turn ? from + starts[tap] : NULL, e.to = turn ? to + starts[tap] : NULL;
+    e.pairs = turn ? starts[tap + 1] - starts[tap] : targets;
+    run(scale_rows, &e, threads);
+  }
+  return 1;
+}
+
+/* out[tap] = sum over its pairs of a[of_a[p]] * b[of_b[p]], channel by channel. */
+typedef struct {
+  const float *a, *b;
+  const int64_t *of_a, *of_b, *starts;
+  int64_t rows, taps, centre, C, task;
+  float *out;
+} Inner;
+
+static void inner_taps(void *data) {
+  Inner *n = data;
+  int64_t tap;
+  while ((tap = take(&n->task)) < n->taps) {
+    float *sum = n->out + tap * n->C;
+    int same = tap == n->centre;
+    int64_t first = same ? 0 : n->starts[tap], last = same ? n->rows : n->starts[tap + 1];
+    memset(sum, 0, sizeof(float) * n->C);
+    for (int64_t p = first; p < last; p++) {
+      const float *a = n->a + (same ? p : n->of_a[p]) * n->C;
+      const float *b = n->b + (same ? p : n->of_b[p]) * n->C;
+      for (int64_t c = 0; c < n->C; c++) sum[c] += a[c] * b[c];
+    }
+  }
+}
+
+int pctx_inner_taps(int64_t threads, const float *a, int64_t rows_a, int64_t C, const float *b,
+                    int64_t rows_b, const int64_t *starts, int64_t taps, int64_t centre,
+                    const int64_t *of_a, const int64_t *of_b, float *out) {
+  if (!lies_inside(of_a, starts[taps], rows_a) || !lies_inside(of_b, starts[taps], rows_b)) return -1;
+  Inner n = {.a = a, .b = b, .of_a = of_a, .of_b = of_b, .starts = starts, .rows = rows_a,
+             .taps = taps, .centre = centre, .C = C, .out = out};
+  run(inner_taps, &n, threads);
+  return 1;
+}
+
 /* The normal distribution and its density, twice: 2 P(X > |x|) and exp(-x^2 / 2), to 3e-7
    (Abramowitz and Stegun, Handbook of Mathematical Functions, 1964, 7.1.26). */
 INLINE vec tails(vec x, vec *density) {

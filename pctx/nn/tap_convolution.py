@@ -27,8 +27,7 @@ from torch import Tensor
 
 from pctx.geometry.kernel_map import KernelMap
 from pctx.nn.backend import product
-from pctx.nn.compiled_products import convolve, outer_taps, products_suit
-from pctx.nn.compiled_rows import add_rows, rows_suit, take_rows
+from pctx.nn.compiled_products import convolve, products_suit, tap_gradients
 from pctx.nn.derivative import first_only
 
 CHUNK = 1 << 20
@@ -66,7 +65,7 @@ class _TapConvolution(torch.autograd.Function):
         ctx.save_for_backward(feat, taps)
         ctx.kernel_map = kernel_map
         centre = _centre(kernel_map)
-        if taps.dim() == 3 and products_suit(feat, taps):
+        if products_suit(feat, taps):
             return convolve(feat, taps, kernel_map, centre)
         if centre is None:
             out = _wide(feat.new_zeros(kernel_map.num_targets, taps.shape[1]))
@@ -84,15 +83,18 @@ class _TapConvolution(torch.autograd.Function):
         kernel_map: KernelMap = ctx.kernel_map
         wants_feat, wants_taps = ctx.needs_input_grad[:2]
         grad, centre = grads[0].contiguous(), _centre(kernel_map)
-        if taps.dim() == 3 and products_suit(grad, feat, taps):
-            turned_map, turned = kernel_map.turned(), taps.transpose(1, 2)
+        # Turned, a tap takes gradients back from targets to sources.
+        depthwise = taps.dim() == 2
+        turned = taps if depthwise else taps.transpose(1, 2)
+        if products_suit(grad, feat, taps):
+            of_feat = convolve(grad, turned, kernel_map.turned(), centre) if wants_feat else None
+            if not wants_taps:
+                return of_feat, None, None
             return (
-                convolve(grad, turned, turned_map, centre) if wants_feat else None,
-                outer_taps(grad, feat, kernel_map, centre) if wants_taps else None,
+                of_feat,
+                tap_gradients(grad, feat, kernel_map, centre, depthwise=depthwise),
                 None,
             )
-        # Turned, a tap takes gradients back from targets to sources.
-        turned = taps if taps.dim() == 2 else taps.transpose(1, 2)
         grad_taps = _wide(torch.empty_like(taps)) if wants_taps else None
         new = set(range(len(taps)))  # taps that have no gradient yet
         grad_feat = _wide(torch.zeros_like(feat)) if wants_feat and centre is None else None
@@ -144,8 +146,6 @@ def _buffers(kernel_map: KernelMap, read: Tensor, channels: int) -> tuple[Tensor
 
 
 def _rows(feat: Tensor, index: Tensor, buffer: Tensor) -> Tensor:
-    if rows_suit(feat, buffer):
-        return take_rows(feat, index, buffer[: len(index)])
     return torch.index_select(feat, 0, index, out=buffer[: len(index)])
 
 
@@ -170,8 +170,6 @@ def _add_outer(total: Tensor, grad: Tensor, rows: Tensor, *, new: bool) -> None:
 
 def _add(total: Tensor, index: Tensor, rows: Tensor) -> None:
     """Add rows[p] to total[index[p]], in place."""
-    if rows_suit(total, rows):
-        return add_rows(total, index, rows)
     # With the index expanded, twice as fast as index_add_.
     total.scatter_add_(0, index[:, None].expand_as(rows), rows.to(total.dtype))
 

@@ -120,7 +120,7 @@ def test_gelu_and_its_slope_are_exact_to_single_precision():
     torch.testing.assert_close(grad.double(), slope, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["submanifold", "strided"])
+@pytest.mark.parametrize("kind", ["submanifold", "strided", "depthwise"])
 @pytest.mark.parametrize(("i", "o"), [(6, 32), (64, 48), (5, 7)])
 def test_convolutions_are_those_of_torch(monkeypatch, kind, i, o):
     torch.manual_seed(0)
@@ -131,7 +131,8 @@ def test_convolutions_are_those_of_torch(monkeypatch, kind, i, o):
     else:
         pairs, size = kernel_map(grid_coord, offsets, 3), 3
     feat = torch.randn(len(grid_coord), i, requires_grad=True)
-    weight = torch.randn(o, size, size, size, i, requires_grad=True)
+    shape = (i, size, size, size, 1) if kind == "depthwise" else (o, size, size, size, i)
+    weight = torch.randn(shape, requires_grad=True)
     found = []
     for suits in (products_suit, lambda *_: False):
         monkeypatch.setattr(tap_convolution, "products_suit", suits)
