@@ -2,21 +2,18 @@
 
 n rows, i input channels, o output channels.
 
-Matrix products on the CPU, float32, one core of an AMD EPYC (Zen 4), torch 2.13, ms:
+Matrix products on the CPU, float32, one core of an AMD EPYC (Zen 4) that does 117 GFLOP/s, torch
+2.13, GFLOP/s of x @ weight.T / of the gradient of the weight, of rows in the cache:
 
-    n, i, o            torch (MKL)   oneDNN
-    300, 64, 64            0.034      0.043
-    4000, 64, 64           0.357      0.329
-    20000, 32, 128         2.90       1.95
-    60000, 64, 64          6.96       5.77
-    3000, 512, 2048       74.3       60.0
-
-Whole networks gain nothing here from products below `ONEDNN_FROM` (ptv3_tiny loses 8 %); another
-AMD EPYC was measured to be 2.1 to 2.9 times as fast with oneDNN.
+    n, i, o            torch (MKL)   oneDNN   compiled_products
+    608, 256, 256        103 / 97       103          111 / 108
+    4096, 64, 256         98 / 85        94          109 / 97
+    13312, 64, 192        82 / 79        90          101 / 87
+    463, 512, 2048        91 / 92       102          104 / 94
 
 oneDNN's x @ weight.T gives the same bytes with 1, 2, 4 and 8 threads whatever the sizes; MKL's does
-where o is a multiple of 16 and n at least 12, and hardly ever elsewhere. The gradient of a weight
-is always torch's: there oneDNN is no faster, and it is the one whose bytes depend on the threads.
+where o is a multiple of 16 and n at least 12, and hardly ever elsewhere. oneDNN's bytes of the
+gradient of a weight depend on the threads. The kernel's never do.
 
 Attention on the CPU, float32, heads of 16 channels, one thread: time of plain products over that
 of torch's fused kernel.
@@ -54,6 +51,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pctx.geometry.kernel_map import KernelMap
+from pctx.nn.compiled_products import compiled_agrees as products_agree
 from pctx.nn.compiled_products import multiply, outer, products_gain, products_suit
 from pctx.nn.spconv_engine import (
     spconv_agrees,
@@ -78,7 +76,7 @@ COMPILED_FROM = 2_000_000
 """Multiply-adds below which a call of the compiled kernel gains no time."""
 
 ONEDNN_FROM = 64_000_000
-"""Multiply-adds below which oneDNN gains no time (table above)."""
+"""Multiply-adds from which oneDNN gains whole networks time, where the kernel is not used."""
 
 MKL_TILE = 16
 MKL_ROWS = 12
@@ -263,9 +261,10 @@ def engines() -> Mapping[str, str]:
     from pctx.nn.compiled_attention import compiled_agrees  # which stands on this module
 
     inside = "a compiled kernel in windows, else " if compiled_agrees() else ""
+    mostly = "a compiled kernel, else " if products_gain() and products_agree() else ""
     return MappingProxyType(
         {
-            "matrix products": "oneDNN" if _onednn_agrees() else "torch",
+            "matrix products": f"{mostly}{'oneDNN' if _onednn_agrees() else 'torch'}",
             "attention": f"{inside}torch scaled_dot_product_attention",
             "sparse convolution": _convolution_report(),
             "segment reductions": "torch, on CPUs faster than torch-scatter",
@@ -274,12 +273,13 @@ def engines() -> Mapping[str, str]:
 
 
 def _convolution_report() -> str:
-    if not spconv_is_installed():
-        return "torch; spconv would be faster on GPUs: pip install spconv-cu120 or spconv-cu126"
-    if not torch.cuda.is_available():
-        return "torch; spconv is here, faster below 64 channels: backend='spconv'"
-    agrees = spconv_agrees(torch.device("cuda"))
-    return "spconv on the GPU" if agrees else "torch, as the spconv that is here disagrees with it"
+    if spconv_is_installed() and torch.cuda.is_available():
+        agrees = spconv_agrees(torch.device("cuda"))
+        return "spconv on the GPU" if agrees else "torch, as the spconv here disagrees with it"
+    ours = "a compiled kernel, else torch" if products_agree() else "torch"
+    if spconv_is_installed():
+        return f"{ours}; spconv is here: backend='spconv'"
+    return f"{ours}; spconv would be faster on GPUs: pip install spconv-cu120 or spconv-cu126"
 
 
 class _Linear(torch.autograd.Function):
