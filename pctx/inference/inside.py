@@ -102,9 +102,13 @@ def listen(
         assert isinstance(module, Attentive)
         bound = inspect.signature(module.forward).bind(*args, **options)
         assert not bound.kwargs, f"{name} has inputs by keyword only"
+        norm = bound.arguments.pop("norm", None)  # what the features go through first
         level, decoder = place(model, module, name, hierarchy, len(output), bound.args)
         kept: tuple[Any, ...] = ()
         if keep is None or len(layers) in keep:
+            if norm is not None:
+                with torch.no_grad():
+                    bound.arguments["feat"] = norm(bound.arguments["feat"])
             kept = tuple(each.detach() if isinstance(each, Tensor) else each for each in bound.args)
         layers.append(
             Layer(
