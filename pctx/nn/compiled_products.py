@@ -171,9 +171,12 @@ def convolve(
 
     Raises:
         IndexError: an index lies outside.
+        ValueError: the map is of another kernel.
     """
     feat = feat.contiguous()
     starts, source, target = _pairs(kernel_map)
+    if len(starts) != len(taps) + 1:
+        raise ValueError(f"taps must be as many as the map's, {len(starts) - 1}, found {len(taps)}")
     pairs = (starts, len(taps), -1 if centre is None else centre, source, target)
     out = feat.new_empty(kernel_map.num_targets, taps.shape[1])
     if taps.dim() == 2:
@@ -252,6 +255,8 @@ def compiled_agrees() -> bool:
 
 def _pairs(kernel_map: KernelMap) -> tuple[Tensor, Tensor, Tensor]:
     starts = torch.tensor(kernel_map.starts)
+    if kernel_map.starts[-1] > min(len(kernel_map.source), len(kernel_map.target)):
+        raise IndexError("the taps of a map have more pairs than it has")
     return starts, kernel_map.source.contiguous(), kernel_map.target.contiguous()
 
 

@@ -31,6 +31,13 @@ static float *room_for(int64_t floats) {
   return aligned_alloc(64, (sizeof(float) * (size_t)floats + 63) / 64 * 64);
 }
 
+/* Whether pairs of rows lie inside both sides, which are as many where a tap pairs each with itself. */
+static int fit(const int64_t *from, int64_t there, const int64_t *to, int64_t targets,
+               const int64_t *starts, int64_t taps, int64_t centre) {
+  return lies_inside(from, starts[taps], there) && lies_inside(to, starts[taps], targets) &&
+         (centre < 0 || there == targets);
+}
+
 /* Of rows before they are multiplied; weight is NULL where there is none. */
 typedef struct {
   const float *weight, *bias;
@@ -220,7 +227,7 @@ int pctx_convolve(int64_t threads, const float *x, int64_t there, int64_t K, con
                   int64_t taps, int64_t centre, const int64_t *from, const int64_t *to,
                   const float *w, int64_t step, int64_t N, int64_t across, int64_t along, float *out,
                   int64_t targets) {
-  if (!lies_inside(from, starts[taps], there) || !lies_inside(to, starts[taps], targets)) return -1;
+  if (!fit(from, there, to, targets, starts, taps, centre)) return -1;
   Product p = {.x = x, .K = K, .N = N, .across = across, .along = along, .out = out,
                .panels = room_for(whole(N, PANEL) * K)};
   int done = 1;
@@ -361,7 +368,7 @@ int pctx_outer(int64_t threads, const float *a, int64_t N, const float *b, int64
 int pctx_outer_taps(int64_t threads, const float *a, int64_t rows_a, int64_t N, const float *b,
                     int64_t rows_b, int64_t K, const int64_t *starts, int64_t taps, int64_t centre,
                     const int64_t *of_a, const int64_t *of_b, float *out) {
-  if (!lies_inside(of_a, starts[taps], rows_a) || !lies_inside(of_b, starts[taps], rows_b)) return -1;
+  if (!fit(of_a, rows_a, of_b, rows_b, starts, taps, centre)) return -1;
   Outer o = {.a = a, .b = b, .N = N, .K = K};
   if (!outer_room(&o)) return 0;
   for (int64_t tap = 0; tap < taps; tap++) {
@@ -400,7 +407,7 @@ static void scale_rows(void *data) {
 int pctx_convolve_each(int64_t threads, const float *x, int64_t there, int64_t C,
                        const int64_t *starts, int64_t taps, int64_t centre, const int64_t *from,
                        const int64_t *to, const float *w, float *out, int64_t targets) {
-  if (!lies_inside(from, starts[taps], there) || !lies_inside(to, starts[taps], targets)) return -1;
+  if (!fit(from, there, to, targets, starts, taps, centre)) return -1;
   memset(out, 0, sizeof(float) * targets * C);
   for (int64_t turn = 0; turn <= taps; turn++) { /* the centre first */
     int64_t tap = turn ? turn - 1 : centre;
@@ -440,7 +447,7 @@ static void inner_taps(void *data) {
 int pctx_inner_taps(int64_t threads, const float *a, int64_t rows_a, int64_t C, const float *b,
                     int64_t rows_b, const int64_t *starts, int64_t taps, int64_t centre,
                     const int64_t *of_a, const int64_t *of_b, float *out) {
-  if (!lies_inside(of_a, starts[taps], rows_a) || !lies_inside(of_b, starts[taps], rows_b)) return -1;
+  if (!fit(of_a, rows_a, of_b, rows_b, starts, taps, centre)) return -1;
   Inner n = {.a = a, .b = b, .of_a = of_a, .of_b = of_b, .starts = starts, .rows = rows_a,
              .taps = taps, .centre = centre, .C = C, .out = out};
   run(inner_taps, &n, threads);
