@@ -13,9 +13,6 @@ import torch
 Work = Callable[[], object]
 """What is timed."""
 
-_BUDGET = 8.0
-"""Seconds after which a piece of work is not repeated."""
-
 _WARM_UP = 1.0
 """Seconds within which a first run only warms up."""
 
@@ -60,7 +57,7 @@ class Measurement:
 class Clock:
     """Times pieces of work, which run in turns.
 
-    A first run of less than a second only warms up. What has taken 8 seconds is not repeated.
+    A first run of less than a second only warms up.
 
     Attributes:
         repeats: most runs of a piece of work.
@@ -68,12 +65,14 @@ class Clock:
         process: counts the time of the process, of all its threads together, and not the wall
             clock's: with one thread, what it takes on a machine that others use too.
         helpers: gives the seconds that processes it started have worked, which then count too.
+        budget: seconds after which a piece of work is not repeated.
     """
 
     repeats: int
     device: torch.device
     process: bool = False
     helpers: Callable[[], float] = lambda: 0.0
+    budget: float = 8.0
 
     def time(self, work: Mapping[_Key, Work]) -> dict[_Key, tuple[float, ...]]:
         """Return the seconds of each run of each piece of work."""
@@ -82,7 +81,7 @@ class Clock:
         now = self._worked if self.process else time.perf_counter
         for turn in range(self.repeats + 1):
             for key, run in work.items():
-                if len(seconds[key]) == self.repeats or spent[key] > _BUDGET:
+                if len(seconds[key]) == self.repeats or spent[key] > self.budget:
                     continue
                 took = _seconds(run, self.device, now)
                 spent[key] += took
