@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from pctx.geometry.windows import Windows
-from pctx.nn.backend import AttentionBackend, compiled_gains
+from pctx.nn.backend import AttentionBackend
 from pctx.nn.compiled_attention import (
     compiled_attention,
     compiled_suits,
@@ -21,7 +21,7 @@ from pctx.nn.compiled_attention import (
     window_parts,
 )
 from pctx.nn.dot_product import attention_weights, dot_product_attention
-from pctx.nn.linear import Linear, norm_parts, place_linear
+from pctx.nn.linear import Linear, kernel_gains, norm_parts, place_linear
 from pctx.nn.mlp import widen
 
 
@@ -157,8 +157,7 @@ class WindowAttention(nn.Module):
 
     def _project_and_hear(self, feat: Tensor, windows: Windows, norm: nn.Module | None) -> Tensor:
         qkv, folded = self.qkv, norm_parts(norm)
-        sizes = len(feat) * qkv.weight.numel() if type(qkv) is Linear else 0
-        if sizes and compiled_gains(sizes, feat, qkv.weight):
+        if kernel_gains(qkv, feat, len(feat)):
             feat = feat if norm is None or folded is not None else norm(feat)
             return projected_attention(feat, qkv.weight, qkv.bias, windows, self.num_heads, folded)
         return self._hear(qkv(feat if norm is None else norm(feat)), windows)

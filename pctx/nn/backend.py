@@ -9,7 +9,6 @@ Matrix products on the CPU, float32, one core of an AMD EPYC (Zen 4) that does 1
     608, 256, 256        103 / 97       103          111 / 108
     4096, 64, 256         98 / 85        94          109 / 97
     13312, 64, 192        82 / 79        90          101 / 87
-    463, 512, 2048        91 / 92       102          104 / 94
 
 oneDNN's x @ weight.T gives the same bytes with 1, 2, 4 and 8 threads whatever the sizes; MKL's does
 where o is a multiple of 16 and n at least 12, and hardly ever elsewhere. oneDNN's bytes of the
@@ -19,15 +18,12 @@ Attention on the CPU, float32, heads of 16 channels, one thread: time of plain p
 of torch's fused kernel.
 
     keys, scores           forward  with backward
-    26, 8 million            0.8       0.5
-    32, 8 million            0.8       0.7
     48, 8 million            1.2       1.1
-    128, 8 million           1.8       1.5
     1024, 8 million          2.0       1.4
     1024, 34 million         7.1       4.2
 
-(Past 32 MB of scores the allocator asks the system for each tensor anew.) The fused kernel's bytes
-do not depend on the threads, neither forward nor backward; those of the plain backward do.
+(Past 32 MB of scores the allocator asks the system for each tensor anew.) The bytes of the plain
+backward depend on the threads, no others.
 
 Segments on the CPU, float32, one thread: time of torch-scatter over that of torch, from 10,000 rows
 of 32 channels to 300,000, in segments of 1 to 8 rows and of 16 (docs/benchmarks.md).
@@ -61,7 +57,7 @@ from pctx.nn.spconv_engine import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import ModuleType
 
 ProductEngine = Literal["torch", "onednn", "compiled"]
@@ -72,8 +68,11 @@ AttentionBackend = Literal["auto", "plain", "sdpa"]
 SegmentEngine = Literal["torch", "torch_scatter"]
 SegmentBackend = Literal["auto", "torch", "torch_scatter"]
 
-COMPILED_FROM = 2_000_000
-"""Multiply-adds below which a call of the compiled kernel gains no time."""
+COMPILED_FROM = 16_000_000
+"""Multiply-adds from which the kernel gains more than a call of it costs."""
+
+PANEL = 32
+"""Columns that it computes at once: 48 take as long as 64, which MKL beats."""
 
 ONEDNN_FROM = 64_000_000
 """Multiply-adds from which oneDNN gains whole networks time, where the kernel is not used."""
@@ -125,10 +124,10 @@ def weight_gradients(
     Args:
         grad: of the rows that come out of a linear layer.
         x: the rows that went in.
-        of_weight: contiguous; what is added to.
+        of_weight: contiguous, as is `of_bias`; what is added to.
         of_bias: the same.
     """
-    if compiled_gains(grad.numel() * x.shape[1], grad, x):
+    if compiled_gains(grad.numel() * x.shape[1], (x.shape[1],), grad, x):
         of_bias = grad.new_empty(grad.shape[1]) if of_bias is None else of_bias
         return outer(grad, x, of_weight, of_bias), of_bias
     if of_weight is None or of_bias is None:
@@ -139,7 +138,7 @@ def weight_gradients(
 def product_engine(x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"]) -> ProductEngine:
     """Choose the engine of one matrix product: one that gains time or bytes."""
     o, i = weight.shape
-    if compiled_gains(x.numel() * o, x, weight):
+    if compiled_gains(x.numel() * o, (o,), x, weight):
         return "compiled"
     suits = (
         not torch.compiler.is_compiling()  # first: a compiled graph is one for all sizes
@@ -156,11 +155,12 @@ def product_engine(x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"]) -> Pr
     return "onednn" if suits and _onednn_agrees() else "torch"
 
 
-def compiled_gains(multiply_adds: int, *tensors: Tensor) -> bool:
-    """Tell whether the compiled kernel can read these, and gains time here."""
+def compiled_gains(multiply_adds: int, widths: Sequence[int], *tensors: Tensor) -> bool:
+    """Tell whether the kernel gains time with columns that many, and can read the tensors."""
     return (
         products_suit(*tensors)  # first: a compiled graph is one for all sizes
         and multiply_adds > COMPILED_FROM
+        and all(width % PANEL == 0 or width > 8 * PANEL for width in widths)
         and products_gain()
         and not torch.is_autocast_enabled("cpu")
     )

@@ -35,7 +35,7 @@ def lean_suits(feat: Float[Tensor, "n i"], hidden_channels: int) -> bool:
 
     On a CPU fresh memory costs as much as the first layer, which the backward computes anew.
     """
-    compiled = products_suit(feat) and products_gain()
+    compiled = products_suit(feat) and products_gain() and hidden_channels % backend.PANEL == 0
     most = HIDDEN_AT_ONCE * (2 if torch.is_grad_enabled() else 1)
     return (
         not torch.compiler.is_compiling()
@@ -92,7 +92,9 @@ class _LeanMLP(torch.autograd.Function):
         ctx.save_for_backward(feat, norm_weight, norm_bias, weight1, bias1, weight2)
         ctx.eps, ctx.gelu = eps, gelu
         sizes = len(feat) * (weight1.numel() + weight2.numel())
-        if backend.compiled_gains(sizes, feat, weight1, bias1, weight2, bias2):
+        if backend.compiled_gains(
+            sizes, (len(weight1), len(weight2)), feat, weight1, bias1, weight2, bias2
+        ):
             return mlp(feat, weight1, bias1, weight2, bias2, gelu, norm.folded())
         out = feat.new_empty(len(feat), len(weight2))
         for rows in _parts(feat, weight1):
@@ -116,7 +118,7 @@ class _LeanMLP(torch.autograd.Function):
             x, above = norm.of(feat[rows]), upstream[rows]
             hidden = backend.linear(x, weight1, bias1)
             back = backend.product(above, weight2.t())
-            if ctx.gelu and backend.compiled_gains(back.numel() * len(weight2), hidden, back):
+            if ctx.gelu and backend.compiled_gains(back.numel() * len(weight2), (), hidden, back):
                 gelu_backward_(hidden, back)
             elif ctx.gelu:
                 back = torch.ops.aten.gelu_backward(back, hidden)

@@ -5,6 +5,8 @@ n, m, p rows, i input, o output channels.
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -21,6 +23,20 @@ class Linear(nn.Linear):
     def forward(self, input: Float[Tensor, "*n i"]) -> Float[Tensor, "*n o"]:
         """Map each row."""
         return backend.linear(input, self.weight, self.bias)
+
+
+def kernel_gains(layer: nn.Module, feat: Float[Tensor, "n i"], rows: int) -> TypeGuard[Linear]:
+    """Tell whether a layer is a linear one that the compiled kernel computes faster, and can read.
+
+    Args:
+        layer: a linear one, or what an adapter put in its place.
+        feat: what it is given rows of.
+        rows: how many.
+    """
+    if type(layer) is not Linear:
+        return False
+    weight = layer.weight
+    return backend.compiled_gains(rows * weight.numel(), weight.shape, feat, weight)
 
 
 def place_linear(
@@ -41,10 +57,7 @@ def place_linear(
         target: the rows of `out` that are written, distinct.
         norm: what the rows go through first.
     """
-    count = len(feat) if source is None else len(source)
-    if type(layer) is Linear and backend.compiled_gains(
-        count * layer.weight.numel(), feat, layer.weight
-    ):
+    if kernel_gains(layer, feat, len(feat) if source is None else len(source)):
         places = {"source": source, "out": out, "target": target}
         folded = norm_parts(norm)
         if norm is None or folded is not None:
@@ -66,11 +79,10 @@ def normed_linear(
     """
     folded = norm_parts(norm)
     if (
-        type(layer) is Linear
+        kernel_gains(layer, feat, len(feat))
         and folded is not None
         and torch.is_grad_enabled()
         and lean_suits(feat, layer.out_features)
-        and backend.compiled_gains(len(feat) * layer.weight.numel(), feat, layer.weight)
     ):
         return linear_norm(feat, layer.weight, layer.bias, folded)
     rows: Tensor = norm(layer(feat))

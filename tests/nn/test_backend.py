@@ -30,6 +30,7 @@ def engine(request, monkeypatch):
     else:
         monkeypatch.setattr(backend, "products_gain", lambda: True)
         monkeypatch.setattr(backend, "COMPILED_FROM", 0)
+        monkeypatch.setattr(backend, "PANEL", 1)
 
 
 @pytest.fixture

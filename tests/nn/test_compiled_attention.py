@@ -91,6 +91,7 @@ def projected(compiled, monkeypatch):
         pytest.skip("the products' kernel is not built")
     monkeypatch.setattr(backend, "products_gain", lambda: True)
     monkeypatch.setattr(backend, "COMPILED_FROM", 0)
+    monkeypatch.setattr(backend, "PANEL", 1)
 
 
 @pytest.mark.usefixtures("compiled")

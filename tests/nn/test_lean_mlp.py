@@ -21,6 +21,7 @@ def engine(request, monkeypatch):
     for module in (backend, lean_mlp):
         monkeypatch.setattr(module, "products_gain", lambda: compiled)
     monkeypatch.setattr(backend, "COMPILED_FROM", 0)
+    monkeypatch.setattr(backend, "PANEL", 1)
     return request.param
 
 
