@@ -156,7 +156,7 @@ class WindowAttention(nn.Module):
         return out
 
     def _project_and_hear(self, feat: Tensor, windows: Windows, norm: nn.Module | None) -> Tensor:
-        qkv, folded = self.qkv, norm_parts(norm)
+        qkv, folded = self.qkv, norm_parts(norm, feat.shape[1])
         if kernel_gains(qkv, feat, len(feat)):
             feat = feat if norm is None or folded is not None else norm(feat)
             return projected_attention(feat, qkv.weight, qkv.bias, windows, self.num_heads, folded)

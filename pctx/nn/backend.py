@@ -138,7 +138,7 @@ def weight_gradients(
 def product_engine(x: Float[Tensor, "*n i"], weight: Float[Tensor, "o i"]) -> ProductEngine:
     """Choose the engine of one matrix product: one that gains time or bytes."""
     o, i = weight.shape
-    if compiled_gains(x.numel() * o, (o,), x, weight):
+    if x.shape[-1] == i and compiled_gains(x.numel() * o, (o,), x, weight):
         return "compiled"
     suits = (
         not torch.compiler.is_compiling()  # first: a compiled graph is one for all sizes

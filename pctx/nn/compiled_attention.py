@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from pctx.geometry.compiled import kernel
 from pctx.geometry.windows import Windows
 from pctx.nn import backend
-from pctx.nn.compiled_products import Norm, multiply
+from pctx.nn.compiled_products import Norm, is_recorded, multiply
 from pctx.nn.derivative import first_only
 from pctx.nn.fused_attention import fused_attention
 from pctx.nn.lean_norm import NormPart
@@ -44,7 +44,7 @@ def compiled_suits(feat: Float[Tensor, "n c"], windows: Windows, num_heads: int)
     """Tell whether the kernel can compute attention in these windows, and gains time."""
     w, k = windows.index.shape
     return (
-        not torch.compiler.is_compiling()
+        not (torch.compiler.is_compiling() or is_recorded())
         and w * k * k * num_heads >= COMPILED_FROM
         and type(feat) in (Tensor, nn.Parameter)  # others have no numbers to point to
         and feat.device.type == "cpu"
@@ -135,7 +135,12 @@ def compiled_agrees() -> bool:
     """Build or find the kernel and try it once, values and gradients, against torch's."""
     if _library() is None:
         return False
-    with torch.inference_mode(False), torch.enable_grad():
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast("cpu", enabled=False),
+        torch.device("cpu"),
+    ):
         return all(_agrees(width) for width in HEAD_WIDTHS)
 
 
@@ -229,6 +234,8 @@ class _Call:
     def __init__(self, qkv: Tensor, windows: Windows, num_heads: int):
         library = _library()
         assert library is not None
+        if len(qkv) != len(windows.slot) or int(windows.index.max()) >= len(qkv):
+            raise IndexError(f"windows of {len(windows.slot)} points, found {len(qkv)}")
         self.library, self.qkv = library, qkv
         self.index, self.slot = windows.index.contiguous(), windows.slot.contiguous()
         self.valid = None if windows.valid is None else windows.valid.contiguous()
@@ -267,7 +274,8 @@ def _agrees(width: int) -> bool:
     valid = torch.tensor([[True] * 7, [True] * 7, [True] * 3 + [False] * 4])
     slot = torch.tensor([0, 1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 14, 15, 16])
     windows = Windows(index=index, valid=valid, slot=slot)
-    qkv = torch.randn(14, 3 * 2 * width, generator=generator).requires_grad_()
+    qkv = torch.randn(14, 3 * 2 * width, generator=generator, dtype=torch.float32)
+    qkv.requires_grad_()
     query, key, value = qkv[index].unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)  # (w, h, k, d)
     heard = fused_attention(query, key, value, valid[:, None, None])
     expected = heard.transpose(1, 2).flatten(2).flatten(0, 1)[slot]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from pctx.geometry.compiled import kernel
 from pctx.geometry.kernel_map import KernelMap
@@ -34,7 +35,7 @@ class Norm(NamedTuple):
 def products_suit(*tensors: Tensor) -> bool:
     """Tell whether the kernel can read these."""
     return (
-        not torch.compiler.is_compiling()
+        not (torch.compiler.is_compiling() or is_recorded())
         and all(
             type(tensor) in (Tensor, nn.Parameter)  # others have no numbers to point to
             and tensor.device.type == "cpu"
@@ -43,6 +44,11 @@ def products_suit(*tensors: Tensor) -> bool:
         )
         and compiled_agrees()
     )
+
+
+def is_recorded() -> bool:
+    """Tell whether something listens to torch's operators, which a kernel does not call."""
+    return torch._C._get_tracing_state() is not None or _get_current_dispatch_mode() is not None
 
 
 @cache
@@ -75,7 +81,11 @@ def multiply(
 
     Raises:
         IndexError: an index lies outside.
+        ValueError: sizes do not fit.
     """
+    norm = _fitting(x.shape[1], (weight, bias), norm)
+    if target is not None and len(target) != (len(x) if source is None else len(source)):
+        raise ValueError("as many rows must be written as are taken")
     x, bias = x.contiguous(), None if bias is None else bias.contiguous()
     rows = len(x) if source is None else len(source)
     out = x.new_empty(rows, len(weight)) if out is None else out
@@ -115,7 +125,12 @@ def mlp(
         bias2: of the second.
         gelu: the exact GELU, else a ReLU.
         norm: a layer norm of the rows.
+
+    Raises:
+        ValueError: sizes do not fit.
     """
+    norm = _fitting(x.shape[1], (weight1, bias1), norm)
+    _fitting(len(weight1), (weight2, bias2))
     x, weight1, bias1, weight2, bias2 = (
         each.contiguous() for each in (x, weight1, bias1, weight2, bias2)
     )
@@ -225,10 +240,17 @@ def compiled_agrees() -> bool:
     """Build or find the kernel and try it once, against torch."""
     if _library() is None:
         return False
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator("cpu").manual_seed(0)
     shapes = ((99, 20), (70, 20), (70,), (3, 70, 20))
-    with torch.inference_mode(False), torch.no_grad():
-        x, weight, bias, taps = (torch.randn(*each, generator=generator) for each in shapes)
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        torch.autocast("cpu", enabled=False),
+        torch.device("cpu"),
+    ):
+        x, weight, bias, taps = (
+            torch.randn(*each, generator=generator, dtype=torch.float32) for each in shapes
+        )
         some = KernelMap(
             source=torch.randperm(99, generator=generator),
             target=torch.arange(99),
@@ -251,6 +273,23 @@ def compiled_agrees() -> bool:
             (gradients[2], plain[last[1]].t() @ x[last[0]]),
         )
     return all(torch.allclose(ours, expected, rtol=1e-4, atol=1e-3) for ours, expected in found)
+
+
+def _fitting(
+    channels: int, layer: tuple[Tensor, Tensor | None], norm: Norm | None = None
+) -> Norm | None:
+    """Return the norm as the kernel reads it; a ValueError if it or a layer is of other sizes."""
+    (weight, bias), (o, i) = layer, layer[0].shape
+    beside = ((bias, o), *((each, i) for each in (norm[:2] if norm else ())))
+    fit = all(
+        each is None or (each.shape == (size,) and each.dtype == torch.float32)
+        for each, size in beside
+    )
+    if channels != i or weight.dtype != torch.float32 or not fit:
+        raise ValueError(
+            f"rows of {channels} channels, a matrix of {o} x {i}, its bias and norm do not fit"
+        )
+    return norm and Norm(norm.weight.contiguous(), norm.bias.contiguous(), norm.eps)
 
 
 def _pairs(kernel_map: KernelMap) -> tuple[Tensor, Tensor, Tensor]:

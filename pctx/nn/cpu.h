@@ -26,6 +26,7 @@
 
 typedef float vec __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * WIDTH)));
+typedef uint32_t uvec __attribute__((vector_size(4 * WIDTH)));
 typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
 
 static const float LOG2E = 1.4426950408889634f;
@@ -57,7 +58,7 @@ INLINE vec exp2_of(vec x) {
   p = p * f + 2.4022120e-1f;
   p = p * f + 6.9314694e-1f;
   p = p * f + 1.0000001f;
-  return (vec)((ivec)p + ((ivec)sum << 23)); /* the low bits of `sum` are the whole power */
+  return (vec)((uvec)p + ((uvec)sum << 23)); /* the low bits of `sum` are the whole power */
 }
 
 /* Four rows of four become columns. */

@@ -111,7 +111,7 @@ class _LeanMLP(torch.autograd.Function):
         upstream = grads[0].contiguous()
         grad = torch.empty_like(feat) if wants_feat else None
         first, second = (
-            (torch.zeros_like(weight), weight.new_zeros(len(weight)))
+            (weight.new_zeros(weight.shape), weight.new_zeros(len(weight)))
             for weight in (weight1, weight2)
         )
         for rows in _parts(feat, weight1):

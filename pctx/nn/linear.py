@@ -5,7 +5,7 @@ n, m, p rows, i input, o output channels.
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -16,6 +16,8 @@ from pctx.nn.compiled_products import Norm, multiply
 from pctx.nn.lean_mlp import lean_suits
 from pctx.nn.lean_norm import linear_norm
 
+_Kind = TypeVar("_Kind", bound=nn.Module)
+
 
 class Linear(nn.Linear):
     """nn.Linear whose product runs on the engine that `backend` chooses."""
@@ -23,6 +25,18 @@ class Linear(nn.Linear):
     def forward(self, input: Float[Tensor, "*n i"]) -> Float[Tensor, "*n o"]:
         """Map each row."""
         return backend.linear(input, self.weight, self.bias)
+
+
+def is_plain(layer: nn.Module | None, kind: type[_Kind]) -> TypeGuard[_Kind]:
+    """Tell whether a layer is one of a kind and no more: no adapter, and nothing listens to it."""
+    if layer is None or type(layer) is not kind:
+        return False
+    return not (
+        layer._forward_hooks
+        or layer._forward_pre_hooks
+        or layer._backward_hooks
+        or layer._backward_pre_hooks
+    )
 
 
 def kernel_gains(layer: nn.Module, feat: Float[Tensor, "n i"], rows: int) -> TypeGuard[Linear]:
@@ -33,7 +47,7 @@ def kernel_gains(layer: nn.Module, feat: Float[Tensor, "n i"], rows: int) -> Typ
         feat: what it is given rows of.
         rows: how many.
     """
-    if type(layer) is not Linear:
+    if not is_plain(layer, Linear) or layer.weight.shape[1] != feat.shape[-1]:
         return False
     weight = layer.weight
     return backend.compiled_gains(rows * weight.numel(), weight.shape, feat, weight)
@@ -59,7 +73,7 @@ def place_linear(
     """
     if kernel_gains(layer, feat, len(feat) if source is None else len(source)):
         places = {"source": source, "out": out, "target": target}
-        folded = norm_parts(norm)
+        folded = norm_parts(norm, feat.shape[1])
         if norm is None or folded is not None:
             return multiply(feat, layer.weight, layer.bias, **places, norm=folded)
     taken = feat if source is None else feat.index_select(0, source)
@@ -77,7 +91,7 @@ def normed_linear(
         norm: after it.
         feat: rows.
     """
-    folded = norm_parts(norm)
+    folded = norm_parts(norm, getattr(layer, "out_features", 0))
     if (
         kernel_gains(layer, feat, len(feat))
         and folded is not None
@@ -89,10 +103,12 @@ def normed_linear(
     return rows
 
 
-def norm_parts(norm: nn.Module | None) -> Norm | None:
-    """Return what a layer norm is made of, where it is one that nothing else looks at."""
-    if type(norm) is not nn.LayerNorm or norm._forward_hooks or norm._forward_pre_hooks:
+def norm_parts(norm: nn.Module | None, channels: int) -> Norm | None:
+    """Return what a layer norm over channels is made of, if it is one and nothing listens to it."""
+    if not is_plain(norm, nn.LayerNorm):
         return None
-    if norm.bias is None or len(norm.normalized_shape) != 1 or norm.weight.dtype != torch.float32:
+    if norm.bias is None or norm.normalized_shape != (channels,):
+        return None
+    if norm.weight.dtype != torch.float32 or norm.bias.dtype != torch.float32:
         return None
     return Norm(norm.weight, norm.bias, norm.eps)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pctx.geometry.packed import batch_from_offsets
 from pctx.nn.batch_norm import normalize
 from pctx.nn.lean_mlp import lean_mlp, lean_suits
-from pctx.nn.linear import Linear, norm_parts
+from pctx.nn.linear import Linear, is_plain, norm_parts
 
 BATCH_NORM_EPS = 1e-3
 BATCH_NORM_MOMENTUM = 0.01
@@ -65,9 +65,9 @@ class MLP(nn.Module):
         """
         fc1, fc2 = self.fc1, self.fc2
         # Layers put in their place, by adapters for one, have a forward of their own.
-        plain = type(fc1) is Linear and type(fc2) is Linear
-        lean = plain and lean_suits(feat, fc1.out_features)
-        folded = norm_parts(norm) if lean else None
+        plain = is_plain(fc1, Linear) and is_plain(fc2, Linear)
+        lean = plain and feat.shape[-1] == fc1.in_features and lean_suits(feat, fc1.out_features)
+        folded = norm_parts(norm, fc1.in_features) if lean else None
         feat = feat if norm is None or folded is not None else norm(feat)
         if lean:
             gelu = self.activation == "gelu"

@@ -8,6 +8,7 @@
 
 #define PANEL (2 * WIDTH)
 #define BLOCK 128 /* rows at a time, while a panel is near the core */
+#define PART 512 /* rows that are summed at a time, for the digits */
 #define SPLIT (3 << 18) /* numbers whose outer products are summed at a time */
 
 extern void GOMP_parallel(void (*)(void *), void *, unsigned threads, unsigned flags);
@@ -340,7 +341,7 @@ static void outer(Outer *o, int64_t count, int64_t threads) {
 }
 
 static int outer_room(Outer *o) {
-  int64_t depth = SPLIT / (o->N + o->K) / 8 * 8, strips;
+  int64_t depth = SPLIT / (o->N + o->K + 1) / 8 * 8, strips;
   depth = depth < 248 ? 248 : least(depth, 1000);
   o->depth = depth % 64 ? depth : depth - 8; /* strips would share lines of the cache */
   strips = whole(o->N, ROWS) * o->depth;
@@ -424,24 +425,31 @@ int pctx_convolve_each(int64_t threads, const float *x, int64_t there, int64_t C
 typedef struct {
   const float *a, *b;
   const int64_t *of_a, *of_b, *starts;
-  int64_t rows, taps, centre, C, task;
+  int64_t rows, taps, centre, C, task, failed;
   float *out;
 } Inner;
 
 static void inner_taps(void *data) {
   Inner *n = data;
   int64_t tap;
+  float *part = room_for(n->C);
+  if (!part) { n->failed = 1; return; }
   while ((tap = take(&n->task)) < n->taps) {
     float *sum = n->out + tap * n->C;
     int same = tap == n->centre;
     int64_t first = same ? 0 : n->starts[tap], last = same ? n->rows : n->starts[tap + 1];
     memset(sum, 0, sizeof(float) * n->C);
-    for (int64_t p = first; p < last; p++) {
-      const float *a = n->a + (same ? p : n->of_a[p]) * n->C;
-      const float *b = n->b + (same ? p : n->of_b[p]) * n->C;
-      for (int64_t c = 0; c < n->C; c++) sum[c] += a[c] * b[c];
+    for (int64_t start = first; start < last; start += PART) {
+      memset(part, 0, sizeof(float) * n->C);
+      for (int64_t p = start; p < least(last, start + PART); p++) {
+        const float *a = n->a + (same ? p : n->of_a[p]) * n->C;
+        const float *b = n->b + (same ? p : n->of_b[p]) * n->C;
+        for (int64_t c = 0; c < n->C; c++) part[c] += a[c] * b[c];
+      }
+      for (int64_t c = 0; c < n->C; c++) sum[c] += part[c];
     }
   }
+  free(part);
 }
 
 int pctx_inner_taps(int64_t threads, const float *a, int64_t rows_a, int64_t C, const float *b,
@@ -451,7 +459,7 @@ int pctx_inner_taps(int64_t threads, const float *a, int64_t rows_a, int64_t C, 
   Inner n = {.a = a, .b = b, .of_a = of_a, .of_b = of_b, .starts = starts, .rows = rows_a,
              .taps = taps, .centre = centre, .C = C, .out = out};
   run(inner_taps, &n, threads);
-  return 1;
+  return !n.failed;
 }
 
 /* The normal distribution and its density, twice: 2 P(X > |x|) and exp(-x^2 / 2), to 3e-7

@@ -84,7 +84,7 @@ INLINE void gather(Room *room, const float *qkv, int64_t C, int64_t h, int D) {
       memset(k, 0, 4 * D), memset(v, 0, 4 * D);
     }
     float square = inner(k, k, D);
-    room->longest = square <= room->longest ? room->longest : square; /* not a number stays */
+    if (square > room->longest || square != square) room->longest = square;
   }
 }
 
@@ -111,8 +111,12 @@ INLINE void weigh(const Block *block, const float *keys, int D, int V, int wild,
   for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 2
     for (int v = 0; v < V; v++) {
-      vec x = wild ? larger(splat(-126.0f), s[r][v]) : s[r][v];
-      store(weights + (r * V + v) * WIDTH, exp2_of(x));
+      vec x = s[r][v], weight = exp2_of(wild ? -larger(splat(-64), -larger(splat(-126), x)) : x);
+      if (wild) { /* where x is not a number, nor is its weight */
+        ivec number = x == x;
+        weight = (vec)((number & (ivec)weight) | (~number & (ivec)x));
+      }
+      store(weights + (r * V + v) * WIDTH, weight);
     }
 }
 
@@ -230,9 +234,9 @@ INLINE void forward_block(Room *room, const float *qkv, int64_t heads, int64_t h
     if (!normal) continue;
     float start = block.start[i], factor = 1 / total[i];
     if (!block.wild) { /* the power of two in the sum goes over to the start: to the bit the same */
-      union { float sum; int32_t bits; } part = {total[i]};
-      int32_t power = (part.bits >> 23) - 127;
-      part.bits -= power << 23;
+      union { float sum; uint32_t bits; } part = {total[i]};
+      int32_t power = (int32_t)(part.bits >> 23) - 127;
+      part.bits -= (uint32_t)power << 23;
       start = -power, factor = 1 / part.sum;
     }
     normal[(block.points[i] * heads + h) * 2] = start;
@@ -245,7 +249,7 @@ INLINE void backward_block(Room *room, const float *qkv, int64_t heads, int64_t 
                            float *grad) {
   Block block;
   ALIGNED float told[64 * MOST], means[MOST], told_rows[64 * MOST], asked_rows[64 * MOST];
-  ALIGNED float sums[64 * MOST], total[MOST];
+  ALIGNED float sums[64 * MOST], total[MOST] = {0};
   const int lanes = V * WIDTH;
   const int64_t C = heads * D;
   const float scale = 1 / __builtin_sqrtf((float)D);
