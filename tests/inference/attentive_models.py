@@ -109,8 +109,9 @@ def louder(model):
     return model
 
 
-def dense_attention(module, feat, windows, bias=None):
+def dense_attention(module, feat, windows, bias=None, norm=None):
     """(h, n, n): the equation, for each point by itself, from the weights of the module."""
+    feat = feat if norm is None else norm(feat)
     n, c = feat.shape
     h, k = module.num_heads, windows.window_size
     query, key, _ = (part.view(n, h, c // h) for part in module.qkv(feat).chunk(3, dim=1))

@@ -25,7 +25,8 @@ def gains_by_autograd(model, points, class_number, rows, monkeypatch):
     """mean over heads of relu(A * ds / dA), dense, of each layer: [(n, n)]."""
     kept = []
 
-    def forward(self, feat, windows, bias=None):
+    def forward(self, feat, windows, bias=None, norm=None):
+        feat = feat if norm is None else norm(feat)
         query, key, value = self.split(feat, windows)
         weights = plain_dot_product_attention(query, key, value, valid=windows.valid).weights
         weights.retain_grad()

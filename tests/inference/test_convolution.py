@@ -46,7 +46,7 @@ def test_both_ways_compute_the_same():
     out, (feat, weight) = theirs["both"]()
     torch.testing.assert_close(out, ours["forward"]())
     for found, expected in zip(ours["both"](), (feat, weight), strict=True):
-        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=5e-5)  # sums of many rows
 
 
 @pytest.mark.usefixtures("spconv")
