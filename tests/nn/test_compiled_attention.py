@@ -176,6 +176,25 @@ def test_what_is_no_number_is_not_hidden():
 
 
 @pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("part", ["query", "key", "value"])
+def test_a_number_that_is_none_is_one_nowhere_whatever_its_bits(part):
+    windows = windows_of("full")
+    qkv = torch.randn(256, 3 * 32)
+    bits = qkv.view(torch.int32)
+    bits[7, 32 * ("query", "key", "value").index(part)] = 0x7FC00001
+    heard = compiled_attention.compiled_attention(qkv, windows, 2).isnan()
+    asks = (windows.index == 7).any(1)
+    others = windows.index[asks].flatten()
+    assert heard[7].any() and (part == "query" or heard[others].any(1).all())
+
+
+@pytest.mark.usefixtures("compiled")
+def test_windows_of_other_points_are_refused():
+    with pytest.raises(IndexError, match="windows of 256 points, found 200"):
+        compiled_attention.compiled_attention(torch.randn(200, 96), windows_of("full"), 2)
+
+
+@pytest.mark.usefixtures("compiled")
 def test_large_scores_do_not_overflow():
     module, windows = WindowAttention(32, 2), windows_of("borrowing")
     feat = 1e4 * torch.randn(210, 32, generator=torch.Generator().manual_seed(0))

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pctx.geometry.kernel_map import kernel_map
 from pctx.geometry.strided_map import strided_map
@@ -172,3 +173,56 @@ def test_what_does_not_suit_is_left_to_torch():
     assert products_suit(feat, torch.nn.Parameter(feat))
     for other in (feat.double(), feat.to("meta"), feat.half()):
         assert not products_suit(feat, other)
+
+
+@pytest.mark.parametrize("place", ["autocast", "meta", "float64"])
+def test_the_kernel_is_tried_in_single_precision_wherever_it_is_used_first(place):
+    compiled_agrees.cache_clear()
+    before = torch.get_default_dtype()
+    try:
+        if place == "float64":
+            torch.set_default_dtype(torch.float64)
+        inside = {
+            "autocast": torch.autocast("cpu", torch.bfloat16),
+            "meta": torch.device("meta"),
+            "float64": torch.no_grad(),
+        }
+        with inside[place]:
+            assert compiled_agrees()
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_sizes_that_do_not_fit_are_refused_before_anything_is_read():
+    x, weight = torch.randn(50, 8), torch.randn(16, 8)
+    wrong = (
+        {"bias": torch.randn(15)},
+        {"bias": torch.randn(16).double()},
+        {"norm": norm_of(7)},
+        {"source": torch.arange(3), "target": torch.arange(4), "out": torch.zeros(9, 16)},
+    )
+    for options in wrong:
+        with pytest.raises(ValueError, match=r"do not fit|must be written"):
+            multiply(x, weight, **options)
+    with pytest.raises(ValueError, match="do not fit"):
+        multiply(x[:, :7], weight)
+    with pytest.raises(ValueError, match="do not fit"):
+        mlp(x, weight, torch.randn(16), torch.randn(4, 15), torch.randn(4), True)
+
+
+def test_numbers_with_strides_are_read_where_they_lie():
+    norm = Norm(torch.randn(16)[::2], torch.randn(1).expand(8), 1e-5)
+    x, weight = torch.randn(20, 8), torch.randn(16, 8)
+    expected = F.linear(normed(norm, x), weight)
+    torch.testing.assert_close(multiply(x, weight, norm=norm), expected, **CLOSE)
+
+
+def test_what_listens_to_operators_hears_them():
+    class Listener(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    feat = torch.zeros(5, 4)
+    with Listener():
+        assert not products_suit(feat)
+    assert products_suit(feat)

@@ -99,3 +99,34 @@ def test_a_layer_put_in_place_of_another_is_called(limit):
     mlp, feat = MLP(8, 24), torch.randn(300, 8)
     mlp.fc1 = torch.nn.Sequential(mlp.fc1, torch.nn.Tanh())
     torch.testing.assert_close(mlp(feat), mlp.fc2(F.gelu(mlp.fc1(feat))))
+
+
+def test_weights_of_any_layout_get_their_gradients(limit):
+    limit(16 * 24)
+    torch.manual_seed(0)
+    mlp, feat = MLP(8, 24), torch.randn(300, 8)
+    for layer in (mlp.fc1, mlp.fc2):
+        layer.weight = torch.nn.Parameter(layer.weight.detach().t().contiguous().t())
+    found, expected = (
+        torch.autograd.grad(out.sin().sum(), list(mlp.parameters()))
+        for out in (mlp(feat), plainly(mlp, feat))
+    )
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, **CLOSE)
+
+
+@pytest.mark.parametrize("hook", ["forward", "forward_pre", "full_backward"])
+def test_a_layer_that_is_listened_to_is_called(limit, hook):
+    limit(1)
+    mlp, heard = MLP(8, 24), []
+    getattr(mlp.fc2, f"register_{hook}_hook")(lambda *_: heard.append(1))
+    mlp(torch.randn(300, 8, requires_grad=True)).sum().backward()
+    assert heard
+
+
+def test_rows_of_another_width_are_refused(limit):
+    limit(1)
+    with pytest.raises(RuntimeError):
+        MLP(8, 24)(torch.randn(300, 7))
+    with pytest.raises(RuntimeError):
+        MLP(8, 24)(torch.randn(300, 8), torch.nn.LayerNorm(7))
