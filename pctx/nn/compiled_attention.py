@@ -149,7 +149,8 @@ class _CompiledAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, windows: Windows, num_heads: int) -> Tensor:
-        out, normal = _attend(qkv, windows, num_heads, ctx.needs_input_grad[0])
+        out, normal = _room(qkv, qkv.shape[1] // 3, num_heads, ctx.needs_input_grad[0])
+        _Call(qkv, windows, num_heads).run("pctx_attend", _at(out), _at(normal))
         ctx.save_for_backward(qkv, out, normal)
         ctx.windows, ctx.num_heads = windows, num_heads
         return out
@@ -178,8 +179,10 @@ class _ProjectedAttention(torch.autograd.Function):
         eps: float,
     ) -> Tensor:
         norm = NormPart(norm_weight, norm_bias, eps).folded()
+        # First, what is kept: what goes leaves no hole among it then.
+        out, normal = _room(feat, feat.shape[1], num_heads, any(ctx.needs_input_grad))
         qkv = multiply(feat, weight, bias, norm=norm)
-        out, normal = _attend(qkv, windows, num_heads, any(ctx.needs_input_grad))
+        _Call(qkv, windows, num_heads).run("pctx_attend", _at(out), _at(normal))
         ctx.save_for_backward(feat, norm_weight, norm_bias, weight, bias, out, normal)
         ctx.windows, ctx.num_heads, ctx.eps = windows, num_heads, eps
         return out
@@ -199,15 +202,10 @@ class _ProjectedAttention(torch.autograd.Function):
         return of_feat, *norm.grads, of_weight, of_bias, None, None, None
 
 
-def _attend(
-    qkv: Tensor, windows: Windows, num_heads: int, keeps: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Return what is heard and, where it `keeps` that, what the backward needs of the softmax."""
-    call = _Call(qkv, windows, num_heads)
-    out = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
-    normal = qkv.new_empty(len(qkv), num_heads, 2) if keeps else None
-    call.run("pctx_attend", _at(out), _at(normal))
-    return out, normal
+def _room(like: Tensor, channels: int, num_heads: int, keeps: bool) -> tuple[Tensor, Tensor | None]:
+    """Make room for what is heard and, where it `keeps` that, for what the backward needs."""
+    out = like.new_empty(len(like), channels)
+    return out, like.new_empty(len(like), num_heads, 2) if keeps else None
 
 
 def _attend_backward(
