@@ -93,10 +93,10 @@ def normed_linear(
     """
     folded = norm_parts(norm, getattr(layer, "out_features", 0))
     if (
-        kernel_gains(layer, feat, len(feat))
-        and folded is not None
+        folded is not None
         and torch.is_grad_enabled()
-        and lean_suits(feat, layer.out_features)
+        and lean_suits(feat, folded.weight.shape[0])  # before `len`, which a graph would keep
+        and kernel_gains(layer, feat, len(feat))
     ):
         return linear_norm(feat, layer.weight, layer.bias, folded)
     rows: Tensor = norm(layer(feat))
