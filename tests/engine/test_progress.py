@@ -8,6 +8,7 @@ import re
 import struct
 import termios
 import threading
+import time
 from functools import partial
 
 import pytest
@@ -20,9 +21,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning gives advice by w
 
 
 class Stop(pl.Callback):
-    """Tells something in the fourth step, and ends the run there."""
+    """Takes its time, tells something in the fourth step, and ends the run there."""
 
     def on_train_batch_end(self, trainer, *_):
+        time.sleep(0.12)  # a bar is drawn every tenth of a second
         if trainer.global_step == 4:
             logging.getLogger("pctx").warning("a step is skipped")
             raise RuntimeError("that was all")
